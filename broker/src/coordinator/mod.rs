@@ -1,0 +1,7 @@
+//! Coordinators: groups with their offsets, and producer ids.
+
+mod groups;
+mod producer_ids;
+
+pub use groups::Groups;
+pub use producer_ids::ProducerIds;

@@ -1,0 +1,27 @@
+//! The surroundings of a broker: time, randomness, tasks, the host.
+//!
+//! This is the one module that knows of madsim. Everything else takes what is
+//! defined here by argument, so that the simulator can hand in its own, and
+//! spawns through `tokio`, which *is* madsim in the simulated build.
+
+mod clock;
+mod entropy;
+mod host;
+
+pub use clock::{Clock, OsClock};
+pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+#[cfg(not(madsim))]
+pub use host::OsHost;
+pub use host::{Host, HostLock, LockError, SoloHost};
+
+use crate::volume::Volume;
+use std::sync::Arc;
+
+/// Everything that a broker takes from its surroundings.
+#[derive(Clone)]
+pub struct Env {
+    pub volume: Arc<dyn Volume>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    pub host: Arc<dyn Host>,
+}
