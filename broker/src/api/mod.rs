@@ -1,8 +1,19 @@
 //! One file per Kafka API: decode → decide → encode. No storage logic, no file handling.
 //!
 //! Every handler has the shape `pub async fn handle(cx: &RequestContext, req: XRequest) -> XResponse`;
-//! `dispatch` decodes by version, calls it and encodes. What needs to be started in the order of a connection's requests
-//! (produce) is split into a start and a finish.
+//! [`dispatch`] decodes by version, calls it and encodes. What must be started in the order of a
+//! connection's requests (produce) is split into a start and a finish.
+
+pub mod api_versions;
+mod closing;
+pub mod dispatch;
+mod frame;
+mod served;
+
+pub use closing::Closing;
+pub use dispatch::{begin, Hangup, Peer, Reply, Work};
+pub use frame::Answer;
+pub use served::Served;
 
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
@@ -20,6 +31,10 @@ pub struct Broker {
     pub groups: Arc<Groups>,
     pub producer_ids: Arc<ProducerIds>,
     pub metrics: Arc<Metrics>,
+    /// Where clients reach this broker: what Metadata, FindCoordinator and DescribeCluster say.
+    pub advertised: (String, u16),
+    /// Set once the broker stops: long polls answer at once.
+    pub closing: Arc<Closing>,
 }
 
 /// Who asks, and in which version.

@@ -1,0 +1,61 @@
+//! ApiVersions (KIP-35, KIP-511): what this broker serves.
+//!
+//! No features are listed: none is served that needs one. (Were there any, those with minimum 0 would have
+//! to be left out below version 4, KIP-1006.)
+
+use super::{dispatch::TABLE, RequestContext};
+use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
+use kafka_protocol::ResponseError;
+
+pub async fn handle(cx: &RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse {
+    if cx.api_version >= 3 && !(is_name(&req.client_software_name) && is_name(&req.client_software_version)) {
+        return ApiVersionsResponse::default().with_error_code(ResponseError::InvalidRequest.code());
+    }
+    ApiVersionsResponse::default().with_api_keys(listed())
+}
+
+/// The answer to a version that is not known, to be encoded as version 0.
+pub(super) fn unsupported() -> ApiVersionsResponse {
+    ApiVersionsResponse::default()
+        .with_error_code(ResponseError::UnsupportedVersion.code())
+        .with_api_keys(listed())
+}
+
+fn listed() -> Vec<ApiVersion> {
+    let mut rows: Vec<_> = TABLE
+        .iter()
+        .map(|s| {
+            ApiVersion::default()
+                .with_api_key(s.key as i16)
+                .with_min_version(s.listed_min)
+                .with_max_version(s.max)
+        })
+        .collect();
+    rows.sort_by_key(|r| r.api_key);
+    rows
+}
+
+/// KIP-511: `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?`
+fn is_name(s: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = s.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_names_are_checked_as_kip_511_says() {
+        for good in ["a", "7", "librdkafka", "apache-kafka-java", "2.0.2", "a--.b"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "-a", "a.", "a b", "a_b", "ä", "a\n"] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! From a request frame to the work that answers it.
+//!
+//! [`begin`] reads the header, finds the API, refuses what is not served, decodes the body, and returns
+//! the rest as a future. It is called in the order of a connection's requests, one after another, and
+//! what must happen in that order (the start of a produce) has happened when it returns.
+//!
+//! As Kafka does, a request that cannot be answered closes the connection: an unknown API or version
+//! (ApiVersions excepted, KIP-511), or a body that does not decode. Bytes left over after a body are
+//! refused too (Kafka ignores them): what we do not understand we do not guess at.
+
+use super::frame::{encode, Answer};
+use super::served::Served;
+use super::{api_versions, Broker, RequestContext};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The connection is to be closed, and why. The server logs it in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Hangup(String);
+
+impl Hangup {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Hangup(reason.into())
+    }
+}
+
+/// A future that gives the answer.
+pub type Reply = BoxFuture<'static, Result<Answer, Hangup>>;
+
+/// How the rest of a request is to be run.
+pub enum Work {
+    /// Beside the connection's other requests, in any order. Given up when the client goes away.
+    Beside(Reply),
+    /// After the connection's earlier requests of this kind ended, and to its end even if the client goes
+    /// away: a half-done change is worse than one that nobody waits for.
+    InTurn(Reply),
+}
+
+/// Who is on the other side of a connection.
+#[derive(Clone)]
+pub struct Peer {
+    pub broker: Arc<Broker>,
+    pub addr: SocketAddr,
+}
+
+/// One line per API: `Key, Request, versions => module;`, sorted by nothing but taste. The line serves
+/// the API and lists it in ApiVersions.
+macro_rules! served {
+    ($($key:ident, $request:ident, $min:literal ..= $max:literal => $module:ident;)*) => {
+        /// Everything that is served.
+        pub const TABLE: &[Served] = &[
+            $(Served { key: ApiKey::$key, listed_min: $min, min: $min, max: $max },)*
+        ];
+
+        fn begin_in_turn(call: Call, key: ApiKey, body: Bytes) -> Result<Work, Hangup> {
+            match key {
+                $(ApiKey::$key => {
+                    let request: $request = decode(body, call.cx.api_version)?;
+                    Ok(Work::InTurn(Box::pin(async move {
+                        let response = super::$module::handle(&call.cx, request).await;
+                        call.answer(&response)
+                    })))
+                })*
+                _ => Err(Hangup::new(format!("API {key:?} is not served"))),
+            }
+        }
+    };
+}
+
+served! {
+    ApiVersions, ApiVersionsRequest, 0..=4 => api_versions;
+}
+
+/// A request's context together with what its answer needs.
+struct Call {
+    cx: RequestContext,
+    correlation_id: i32,
+}
+
+impl Call {
+    fn answer<R: Encodable + HeaderVersion>(&self, response: &R) -> Result<Answer, Hangup> {
+        encode(self.correlation_id, self.cx.api_version, response)
+    }
+}
+
+/// Starts one request.
+pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Work, Hangup> {
+    let start = Start::peek(&frame)?;
+    let Some(served) = TABLE.iter().find(|s| s.key as i16 == start.key) else {
+        return Err(Hangup::new(format!("unknown API key {} version {}", start.key, start.version)));
+    };
+    if !served.has(start.version) {
+        return refuse_version(served, &start);
+    }
+    let header = RequestHeader::decode(&mut frame, served.key.request_header_version(start.version))
+        .map_err(|e| Hangup::new(format!("{:?} version {}: header: {e}", served.key, start.version)))?;
+    let cx = RequestContext {
+        broker: peer.broker.clone(),
+        api_version: start.version,
+        client_id: header.client_id.map(|s| s.to_string()).unwrap_or_default(),
+        client_host: peer.addr.ip(),
+    };
+    let call = Call { cx, correlation_id: start.correlation_id };
+    begin_in_turn(call, served.key, frame)
+        .map_err(|e| Hangup::new(format!("{:?} version {}: {e}", served.key, start.version)))
+}
+
+/// The first eight bytes, which all header versions share.
+struct Start {
+    key: i16,
+    version: i16,
+    correlation_id: i32,
+}
+
+impl Start {
+    fn peek(frame: &[u8]) -> Result<Start, Hangup> {
+        match *frame {
+            [k0, k1, v0, v1, c0, c1, c2, c3, ..] => Ok(Start {
+                key: i16::from_be_bytes([k0, k1]),
+                version: i16::from_be_bytes([v0, v1]),
+                correlation_id: i32::from_be_bytes([c0, c1, c2, c3]),
+            }),
+            _ => Err(Hangup::new(format!("a request of {} bytes", frame.len()))),
+        }
+    }
+}
+
+/// A known API in a version that is not served.
+fn refuse_version(served: &Served, start: &Start) -> Result<Work, Hangup> {
+    match served.key {
+        ApiKey::ApiVersions => {
+            // KIP-511: a version-0 body that names what is supported, so that the client can try again.
+            let answer = encode(start.correlation_id, 0, &api_versions::unsupported());
+            Ok(Work::Beside(Box::pin(async move { answer })))
+        }
+        key => Err(Hangup::new(format!("unsupported version {} of {key:?}", start.version))),
+    }
+}
+
+fn decode<R: Decodable>(mut body: Bytes, version: i16) -> Result<R, Hangup> {
+    let request = R::decode(&mut body, version).map_err(|e| Hangup::new(e.to_string()))?;
+    match body.len() {
+        0 => Ok(request),
+        n => Err(Hangup::new(format!("{n} bytes are left over"))),
+    }
+}

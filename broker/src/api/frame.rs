@@ -1,0 +1,37 @@
+//! Responses as they go over the wire.
+
+use super::dispatch::Hangup;
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::ResponseHeader;
+use kafka_protocol::protocol::{Encodable, HeaderVersion};
+
+/// What a request gets.
+#[derive(Debug)]
+pub enum Answer {
+    /// A response frame, its length prefix included, in pieces to be written one after another.
+    Frame(Vec<Bytes>),
+    /// Nothing: produce with `acks=0`.
+    Silence,
+}
+
+/// Encodes a response frame. The header's version follows the request's (KIP-511 keeps that of
+/// ApiVersions at 0), and an encoding error closes the connection: the client could not read on.
+pub(super) fn encode<R: Encodable + HeaderVersion>(
+    correlation_id: i32,
+    version: i16,
+    response: &R,
+) -> Result<Answer, Hangup> {
+    let failed = |e| Hangup::new(format!("the response cannot be encoded: {e}"));
+    let header = ResponseHeader::default().with_correlation_id(correlation_id);
+    let header_version = R::header_version(version);
+    let size = header.compute_size(header_version).map_err(failed)?
+        + response.compute_size(version).map_err(failed)?;
+    let announced =
+        i32::try_from(size).map_err(|_| Hangup::new(format!("the response would have {size} bytes")))?;
+    let mut buf = BytesMut::with_capacity(4 + size);
+    buf.put_i32(announced);
+    header.encode(&mut buf, header_version).map_err(failed)?;
+    response.encode(&mut buf, version).map_err(failed)?;
+    debug_assert_eq!(buf.len(), 4 + size);
+    Ok(Answer::Frame(vec![buf.freeze()]))
+}
