@@ -12,7 +12,15 @@
 //! was given up must never be synced or written again: the pages may be clean, readable and not on
 //! disk. Dropping a handle closes it and does no more.
 //!
-//! Paths are relative to the volume's root, separated by `/`, with no `.` or `..` components.
+//! Paths are relative to the volume's root, separated by `/`, with no empty, `.` or `..` components;
+//! the root itself is the empty path, for [`Volume::read_dir`] and [`Volume::sync_dir`] only. Any
+//! other path is refused with `InvalidInput` before the volume is asked.
+//!
+//! A caller that stops waiting for an operation does not stop the operation.
+
+mod mem;
+
+pub use mem::{Counts, Hang, MemVolume, Op};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -82,6 +90,7 @@ pub enum Class {
 /// An open file. Handles are shared; operations on one handle may run side by side, but a writer
 /// must not start a write or a sync before the previous one returned.
 #[async_trait]
+#[allow(clippy::len_without_is_empty)] // Asking the length may fail and takes a round trip.
 pub trait VolumeFile: Send + Sync + 'static {
     /// Reads up to `len` bytes at `pos`; fewer only at the end of the file.
     async fn read_at(&self, pos: u64, len: usize) -> Result<Bytes>;
@@ -91,8 +100,19 @@ pub trait VolumeFile: Send + Sync + 'static {
     /// [`write_all_at`].
     async fn write_at(&self, pos: u64, bufs: Vec<Bytes>) -> Result<usize>;
 
-    /// Makes everything written through this client durable (fdatasync(2)).
+    /// Makes everything written through this client durable, and the file's length
+    /// (fdatasync(2)).
     async fn sync(&self) -> Result<()>;
+
+    /// Writes all of `bufs` at `pos` and makes them durable: [`write_all_at`], then `sync`.
+    ///
+    /// An implementation may override it to hand the work over once instead of twice; what is
+    /// promised is the same. After an error an unknown part may have been written, and the file is
+    /// to be given up.
+    async fn write_sync(&self, pos: u64, bufs: Vec<Bytes>) -> Result<()> {
+        write_all_at(self, pos, bufs).await?;
+        self.sync().await
+    }
 
     /// The file's length in bytes.
     async fn len(&self) -> Result<u64>;
@@ -136,7 +156,10 @@ pub trait Volume: Send + Sync + 'static {
 /// Writes all of `bufs` at `pos`, going on after short writes.
 ///
 /// After an error an unknown part may have been written: the file is then to be given up.
-pub async fn write_all_at(file: &dyn VolumeFile, mut pos: u64, mut bufs: Vec<Bytes>) -> Result<()> {
+pub async fn write_all_at<F>(file: &F, mut pos: u64, mut bufs: Vec<Bytes>) -> Result<()>
+where
+    F: VolumeFile + ?Sized,
+{
     loop {
         bufs.retain(|b| !b.is_empty());
         if bufs.is_empty() {
@@ -154,4 +177,22 @@ pub async fn write_all_at(file: &dyn VolumeFile, mut pos: u64, mut bufs: Vec<Byt
             n -= take;
         }
     }
+}
+
+/// Refuses a path that is not a plain relative one.
+fn check_path(op: &'static str, path: &str) -> Result<()> {
+    let plain = |c: &str| !c.is_empty() && c != "." && c != ".." && !c.contains('\0');
+    if path.split('/').all(plain) {
+        return Ok(());
+    }
+    let e = io::Error::new(io::ErrorKind::InvalidInput, "not a plain path relative to the volume");
+    Err(VolumeError::new(op, path, e))
+}
+
+/// As [`check_path`], but the root is allowed.
+fn check_dir_path(op: &'static str, path: &str) -> Result<()> {
+    if path.is_empty() {
+        return Ok(());
+    }
+    check_path(op, path)
 }
