@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 /// Broker-wide settings of the engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
     /// `storage.sync.timeout.ms`: how long a sync may take before its waiters fail (P11).
     pub sync_timeout: Duration,
-    /// The most bytes that are written between two syncs (one larger batch excepted): what a
+    /// `storage.group.bytes`: the most bytes that are written between two syncs (one larger batch excepted): what a
     /// successor must copy.
     pub group_bytes: u64,
-    /// How far the log may grow past its recovery checkpoint.
+    /// `storage.checkpoint.bytes`: how far the log may grow past its recovery checkpoint.
     pub checkpoint_bytes: u64,
-    /// Bytes that may wait for the committer of one partition before appends wait.
+    /// `storage.queue.bytes`: bytes that may wait for the committer of one partition before appends wait.
     pub queue_bytes: u64,
-    /// Segment files held open at most, over all partitions.
+    /// `storage.max.open.files`: segment files held open at most, over all partitions.
     pub max_open_files: usize,
     /// `log.retention.check.interval.ms`
     pub retention_check: Duration,
