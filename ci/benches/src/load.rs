@@ -1,0 +1,223 @@
+//! Clients that put a load on the broker: many connections on one thread, for the two cores are shared.
+
+use crate::wire;
+use anyhow::{bail, ensure, Context, Result};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a run may go without an answer before it is given up.
+const SILENCE: Duration = Duration::from_secs(40);
+
+/// One producer: a connection that sends its frames in turn.
+pub struct Producer {
+    pub frames: Vec<Vec<u8>>,
+    /// Bytes of batches in each frame.
+    pub payload: u64,
+    /// Requests that may be unanswered.
+    pub in_flight: usize,
+}
+
+/// What a load run came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Batches acknowledged.
+    pub acked: u64,
+    pub bytes: u64,
+    pub wall: Duration,
+    /// Request by request.
+    pub latencies: Vec<Duration>,
+}
+
+impl Outcome {
+    pub fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 / self.wall.as_secs_f64()
+    }
+
+    pub fn acks_per_s(&self) -> f64 {
+        self.acked as f64 / self.wall.as_secs_f64()
+    }
+}
+
+/// When a run ends: after this time or this many bytes, whichever comes first.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    pub time: Duration,
+    pub bytes: u64,
+}
+
+struct Conn<'a> {
+    plan: &'a Producer,
+    stream: TcpStream,
+    turn: usize,
+    /// The frame that is being sent, and how much of it is.
+    sending: Option<(&'a [u8], usize)>,
+    sent_at: VecDeque<Instant>,
+    inbox: Vec<u8>,
+}
+
+impl<'a> Conn<'a> {
+    fn open(addr: SocketAddr, plan: &'a Producer) -> Result<Self> {
+        let stream = TcpStream::connect(addr).context("cannot reach the broker")?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Conn { plan, stream, turn: 0, sending: None, sent_at: VecDeque::new(), inbox: Vec::new() })
+    }
+
+    /// Sends as much as the socket takes and the plan allows.
+    fn push(&mut self, more: bool) -> Result<()> {
+        loop {
+            let (frame, at) = match self.sending {
+                Some(s) => s,
+                None if more && self.sent_at.len() < self.plan.in_flight => {
+                    let frame = &self.plan.frames[self.turn % self.plan.frames.len()];
+                    self.turn += 1;
+                    self.sent_at.push_back(Instant::now());
+                    (frame.as_slice(), 0)
+                }
+                None => return Ok(()),
+            };
+            match self.stream.write(&frame[at..]) {
+                Ok(n) if at + n == frame.len() => self.sending = None,
+                Ok(n) => self.sending = Some((frame, at + n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.sending = Some((frame, at));
+                    return Ok(());
+                }
+                Err(e) => return Err(e).context("sending to the broker"),
+            }
+        }
+    }
+
+    /// Takes in the answers that have come; calls `each` with every one.
+    fn pull(&mut self, mut each: impl FnMut(&[u8], Duration) -> Result<()>) -> Result<usize> {
+        let mut chunk = [0u8; 16 << 10];
+        let n = match self.stream.read(&mut chunk) {
+            Ok(0) => bail!("the broker closed a connection"),
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(0),
+            Err(e) => return Err(e).context("reading from the broker"),
+        };
+        self.inbox.extend_from_slice(&chunk[..n]);
+        let (mut at, mut answers) = (0, 0);
+        while let Some(head) = self.inbox.get(at..at + 4) {
+            let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            let Some(body) = self.inbox.get(at + 4..at + 4 + len) else { break };
+            let sent = self.sent_at.pop_front().context("an answer that nobody asked for")?;
+            each(body, sent.elapsed())?;
+            at += 4 + len;
+            answers += 1;
+        }
+        self.inbox.drain(..at);
+        Ok(answers)
+    }
+}
+
+/// Runs all connections on this thread until `limit`; `each` takes every answer.
+fn drive(
+    addr: SocketAddr,
+    plans: &[Producer],
+    limit: Limit,
+    mut each: impl FnMut(&[u8], Duration, &Producer) -> Result<()>,
+) -> Result<Duration> {
+    let mut conns = plans.iter().map(|p| Conn::open(addr, p)).collect::<Result<Vec<_>>>()?;
+    let start = Instant::now();
+    let (mut last_answer, mut bytes) = (start, 0u64);
+    loop {
+        let more = start.elapsed() < limit.time && bytes < limit.bytes;
+        for c in conns.iter_mut() {
+            c.push(more)?;
+        }
+        if conns.iter().all(|c| c.sent_at.is_empty()) {
+            return Ok(start.elapsed());
+        }
+        ensure!(last_answer.elapsed() < SILENCE, "the broker has not answered for {SILENCE:?}");
+        let ready: Vec<bool> = {
+            let mut fds: Vec<PollFd> = conns
+                .iter()
+                .map(|c| {
+                    let out = if c.sending.is_some() { PollFlags::OUT } else { PollFlags::empty() };
+                    PollFd::new(&c.stream, PollFlags::IN | out)
+                })
+                .collect();
+            poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }))?;
+            fds.iter()
+                .map(|f| f.revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR))
+                .collect()
+        };
+        for (c, _) in conns.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+            let plan = c.plan;
+            let answers = c.pull(|body, took| each(body, took, plan))?;
+            if answers > 0 {
+                last_answer = Instant::now();
+                bytes += plan.payload * answers as u64;
+                c.push(start.elapsed() < limit.time && bytes < limit.bytes)?;
+            }
+        }
+    }
+}
+
+/// Produces with all `plans` at once.
+pub fn produce(addr: SocketAddr, plans: &[Producer], limit: Limit) -> Result<Outcome> {
+    let mut out = Outcome::default();
+    out.wall = drive(addr, plans, limit, |body, took, plan| {
+        out.acked += wire::check_produced(body)? as u64;
+        out.bytes += plan.payload;
+        out.latencies.push(took);
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Connections that poll an idle topic's end, each asking again when its answer comes; how many answers came.
+pub fn long_poll(addr: SocketAddr, frames: Vec<Vec<u8>>, time: Duration) -> Result<u64> {
+    let plans: Vec<Producer> =
+        frames.into_iter().map(|f| Producer { frames: vec![f], payload: 0, in_flight: 1 }).collect();
+    let mut answers = 0;
+    drive(addr, &plans, Limit { time, bytes: u64::MAX }, |body, _, _| {
+        answers += 1;
+        wire::walk_fetched(body, |_| ())
+    })?;
+    Ok(answers)
+}
+
+/// Fetches `partitions` of a topic from offset 0, one request at a time as one consumer does, starting over
+/// at the end, and throws the bytes away. Returns bytes and time.
+pub fn consume(
+    addr: SocketAddr,
+    topic: &str,
+    first: i32,
+    partitions: usize,
+    limit: Limit,
+) -> Result<Outcome> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    let mut offsets = vec![0i64; partitions];
+    let mut buf = vec![0u8; 1 << 20];
+    let mut out = Outcome::default();
+    let start = Instant::now();
+    while start.elapsed() < limit.time && out.bytes < limit.bytes {
+        let asked = Instant::now();
+        stream.write_all(&wire::fetch(topic, first, &offsets, 100, 1 << 20)?)?;
+        let len = wire::read_answer(&mut stream, &mut buf)?;
+        let mut got = 0;
+        wire::walk_fetched(&buf[..len], |f| {
+            got += f.bytes;
+            let slot = usize::try_from(f.partition - first).ok().and_then(|i| offsets.get_mut(i));
+            if let (Some(slot), Some(next)) = (slot, f.next) {
+                *slot = next;
+            }
+        })?;
+        if got == 0 {
+            ensure!(offsets.iter().any(|&o| o > 0), "there is nothing to consume in {topic}");
+            offsets.fill(0);
+        }
+        out.bytes += got as u64;
+        out.latencies.push(asked.elapsed());
+    }
+    out.wall = start.elapsed();
+    Ok(out)
+}

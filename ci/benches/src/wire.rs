@@ -1,0 +1,374 @@
+//! Kafka's wire as the bench speaks it: requests are encoded before a run starts, and what a run reads of a
+//! response lies at places that its (non-flexible) version fixes, so that the client costs little.
+
+use anyhow::{bail, ensure, Context, Result};
+use bytes::{Buf, Bytes, BytesMut};
+use kafka_protocol::messages::{
+    create_topics_request::CreatableTopic,
+    fetch_request::{FetchPartition, FetchTopic},
+    list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
+    produce_request::{PartitionProduceData, TopicProduceData},
+    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, ListOffsetsRequest, ProduceRequest,
+    RequestHeader, ResponseHeader, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use kafka_protocol::records::{Compression, Record, RecordBatchEncoder, RecordEncodeOptions, TimestampType};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant, SystemTime};
+
+pub const PRODUCE_VERSION: i16 = 7;
+pub const FETCH_VERSION: i16 = 11;
+const LIST_OFFSETS_VERSION: i16 = 4;
+const CREATE_TOPICS_VERSION: i16 = 5;
+const DELETE_TOPICS_VERSION: i16 = 4;
+
+/// The longest answer that is read: a bound for what a wrong length can make the bench allocate.
+const ANSWER_LIMIT: usize = 256 << 20;
+
+pub fn topic_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_string()))
+}
+
+/// A request with its length prefix and header.
+pub fn frame<R: Request>(version: i16, body: &R) -> Result<Vec<u8>> {
+    let header = RequestHeader::default()
+        .with_request_api_key(R::KEY)
+        .with_request_api_version(version)
+        .with_correlation_id(7)
+        .with_client_id(Some(StrBytes::from_static_str("highwater-bench")));
+    let mut buf = BytesMut::new();
+    header.encode(&mut buf, R::header_version(version))?;
+    body.encode(&mut buf, version)?;
+    let mut out = Vec::with_capacity(buf.len() + 4);
+    out.extend_from_slice(&u32::try_from(buf.len())?.to_be_bytes());
+    out.extend_from_slice(&buf);
+    Ok(out)
+}
+
+/// A batch of `records` records which has `size` bytes in all, as near as a record's overhead allows.
+pub fn batch(records: usize, size: usize) -> Result<Bytes> {
+    let per_record = (size.saturating_sub(61) / records).saturating_sub(10);
+    let value = Bytes::from(crate::raw::noise(per_record.max(1)));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as i64;
+    let records: Vec<Record> = (0..records as i64)
+        .map(|i| Record {
+            transactional: false,
+            control: false,
+            delete_horizon: false,
+            partition_leader_epoch: -1,
+            producer_id: -1,
+            producer_epoch: -1,
+            timestamp_type: TimestampType::Creation,
+            offset: i,
+            // One below the offset, so that the batch's base sequence is -1: no sequence.
+            sequence: i as i32 - 1,
+            timestamp: now,
+            key: None,
+            value: Some(value.clone()),
+            headers: Default::default(),
+        })
+        .collect();
+    let mut out = BytesMut::new();
+    let options = RecordEncodeOptions { version: 2, compression: Compression::None };
+    RecordBatchEncoder::encode(&mut out, &records, &options)?;
+    Ok(out.freeze())
+}
+
+/// A produce request, acks=all, with one batch for each partition named.
+pub fn produce(topic: &str, partitions: impl IntoIterator<Item = i32>, records: &Bytes) -> Result<Vec<u8>> {
+    let data = partitions
+        .into_iter()
+        .map(|p| PartitionProduceData::default().with_index(p).with_records(Some(records.clone())))
+        .collect();
+    let topic = TopicProduceData::default().with_name(topic_name(topic)).with_partition_data(data);
+    let body = ProduceRequest::default().with_acks(-1).with_timeout_ms(30_000).with_topic_data(vec![topic]);
+    frame(PRODUCE_VERSION, &body)
+}
+
+/// A fetch without a session; one offset for each partition from 0 on.
+pub fn fetch(
+    topic: &str,
+    first: i32,
+    offsets: &[i64],
+    max_wait_ms: i32,
+    partition_max: i32,
+) -> Result<Vec<u8>> {
+    let parts = offsets
+        .iter()
+        .zip(first..)
+        .map(|(&offset, p)| {
+            FetchPartition::default()
+                .with_partition(p)
+                .with_current_leader_epoch(-1)
+                .with_fetch_offset(offset)
+                .with_log_start_offset(-1)
+                .with_partition_max_bytes(partition_max)
+        })
+        .collect();
+    let body = FetchRequest::default()
+        .with_replica_id((-1).into())
+        .with_max_wait_ms(max_wait_ms)
+        .with_min_bytes(1)
+        .with_max_bytes(50 << 20)
+        .with_session_id(0)
+        .with_session_epoch(-1)
+        .with_topics(vec![FetchTopic::default().with_topic(topic_name(topic)).with_partitions(parts)]);
+    frame(FETCH_VERSION, &body)
+}
+
+/// Reads numbers at the front of a response, and says so when it ends early.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        ensure!(self.0.len() >= n, "a response ends early");
+        let (head, tail) = self.0.split_at(n);
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn i16(&mut self) -> Result<i16> {
+        Ok(self.take(2)?.get_i16())
+    }
+
+    fn i32(&mut self) -> Result<i32> {
+        Ok(self.take(4)?.get_i32())
+    }
+
+    fn string(&mut self) -> Result<&'a [u8]> {
+        let n = self.i16()?;
+        self.take(usize::try_from(n).unwrap_or(0))
+    }
+}
+
+/// How many partitions a produce response (version 7) acknowledges; an error if one was refused.
+pub fn check_produced(body: &[u8]) -> Result<usize> {
+    let mut c = Cursor(body);
+    c.i32()?;
+    let mut acked = 0;
+    for _ in 0..c.i32()? {
+        c.string()?;
+        for _ in 0..c.i32()? {
+            let partition = c.i32()?;
+            let error = c.i16()?;
+            ensure!(error == 0, "produce to partition {partition} was refused with error {error}");
+            c.take(24)?;
+            acked += 1;
+        }
+    }
+    Ok(acked)
+}
+
+/// What a fetch brought from one partition.
+pub struct Fetched {
+    pub partition: i32,
+    pub bytes: usize,
+    /// The offset to fetch next, if whole batches came.
+    pub next: Option<i64>,
+}
+
+/// Walks a fetch response (version 11) from batch header to batch header; the records stay closed.
+pub fn walk_fetched(body: &[u8], mut each: impl FnMut(Fetched)) -> Result<()> {
+    let mut c = Cursor(body);
+    c.i32()?;
+    c.i32()?;
+    let error = c.i16()?;
+    ensure!(error == 0, "fetch was refused with error {error}");
+    c.i32()?;
+    for _ in 0..c.i32()? {
+        c.string()?;
+        for _ in 0..c.i32()? {
+            let partition = c.i32()?;
+            let error = c.i16()?;
+            ensure!(error == 0, "fetch of partition {partition} was refused with error {error}");
+            c.take(24)?;
+            for _ in 0..c.i32()?.max(0) {
+                c.take(16)?;
+            }
+            c.i32()?;
+            let len = usize::try_from(c.i32()?).unwrap_or(0);
+            each(Fetched { partition, bytes: len, next: after_last_batch(c.take(len)?) });
+        }
+    }
+    Ok(())
+}
+
+/// The offset that follows the last whole batch.
+fn after_last_batch(mut records: &[u8]) -> Option<i64> {
+    let mut next = None;
+    while records.len() >= 61 {
+        let base = (&records[0..8]).get_i64();
+        let len = 12 + usize::try_from((&records[8..12]).get_i32()).ok()?;
+        if len > records.len() {
+            break;
+        }
+        next = Some(base + i64::from((&records[23..27]).get_i32()) + 1);
+        records = &records[len..];
+    }
+    next
+}
+
+/// Reads one response, without its length, into `buf`.
+pub fn read_answer(stream: &mut TcpStream, buf: &mut Vec<u8>) -> Result<usize> {
+    let mut len = [0u8; 4];
+    stream.read_exact(&mut len).context("the broker closed the connection")?;
+    let len = u32::from_be_bytes(len) as usize;
+    ensure!(len <= ANSWER_LIMIT, "a response claims {len} bytes");
+    if buf.len() < len {
+        buf.resize(len, 0);
+    }
+    stream.read_exact(&mut buf[..len]).context("the broker closed the connection")?;
+    Ok(len)
+}
+
+/// A blocking connection for what is not measured.
+pub struct Client {
+    stream: TcpStream,
+    buf: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(addr: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        Ok(Client { stream, buf: Vec::new() })
+    }
+
+    /// Sends a ready frame and returns the response without its length.
+    pub fn exchange(&mut self, frame: &[u8]) -> Result<&[u8]> {
+        self.stream.write_all(frame)?;
+        let len = read_answer(&mut self.stream, &mut self.buf)?;
+        Ok(&self.buf[..len])
+    }
+
+    pub fn call<R: Request>(&mut self, version: i16, body: &R) -> Result<R::Response> {
+        let out = frame(version, body)?;
+        let mut answer = Bytes::copy_from_slice(self.exchange(&out)?);
+        ResponseHeader::decode(&mut answer, R::Response::header_version(version))?;
+        R::Response::decode(&mut answer, version)
+    }
+
+    /// Creates a topic whose partitions never expire, and waits until each can be listed.
+    pub fn create_topic(&mut self, name: &str, partitions: i32) -> Result<()> {
+        let topic = CreatableTopic::default()
+            .with_name(topic_name(name))
+            .with_num_partitions(partitions)
+            .with_replication_factor(1);
+        let req = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(60_000);
+        let answer = self.call(CREATE_TOPICS_VERSION, &req)?;
+        for t in answer.topics {
+            ensure!(t.error_code == 0, "topic {name} was refused with error {}", t.error_code);
+        }
+        self.await_open(name, partitions, Duration::from_secs(120))
+    }
+
+    pub fn delete_topic(&mut self, name: &str) -> Result<()> {
+        let req =
+            DeleteTopicsRequest::default().with_topic_names(vec![topic_name(name)]).with_timeout_ms(60_000);
+        for t in self.call(DELETE_TOPICS_VERSION, &req)?.responses {
+            ensure!(t.error_code == 0, "deleting topic {name} failed with error {}", t.error_code);
+        }
+        Ok(())
+    }
+
+    /// Asks for the end of every partition until the broker answers for all: then all are open.
+    pub fn await_open(&mut self, topic: &str, partitions: i32, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        let mut open = std::collections::BTreeSet::new();
+        loop {
+            let missing: Vec<i32> = (0..partitions).filter(|p| !open.contains(p)).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let mut worst = 0;
+            for (partition, error, _) in self.ends(topic, &missing)? {
+                if error == 0 {
+                    open.insert(partition);
+                } else {
+                    worst = error;
+                }
+            }
+            if start.elapsed() > limit {
+                bail!("{} partitions of {topic} are not open after {limit:?} (error {worst})", missing.len());
+            }
+            if open.len() < partitions as usize {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Partition, error and end offset, as ListOffsets gives them.
+    pub fn ends(&mut self, topic: &str, partitions: &[i32]) -> Result<Vec<(i32, i16, i64)>> {
+        let parts = partitions
+            .iter()
+            .map(|&p| {
+                ListOffsetsPartition::default()
+                    .with_partition_index(p)
+                    .with_current_leader_epoch(-1)
+                    .with_timestamp(-1)
+            })
+            .collect();
+        let topic = ListOffsetsTopic::default().with_name(topic_name(topic)).with_partitions(parts);
+        let req = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
+        let answer = self.call(LIST_OFFSETS_VERSION, &req)?;
+        let all = answer.topics.into_iter().flat_map(|t| t.partitions);
+        Ok(all.map(|p| (p.partition_index, p.error_code, p.offset)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_as_large_as_asked_and_carries_no_sequence() {
+        for (records, size) in [(1, 170), (1000, 1 << 20), (100, 16 << 10)] {
+            let b = batch(records, size).unwrap();
+            assert!(b.len() <= size && b.len() + 2 * records >= size, "{} of {size}", b.len());
+            assert_eq!((&b[53..57]).get_i32(), -1, "base sequence");
+            assert_eq!(after_last_batch(&b), Some(records as i64));
+            let twice = [&b[..], &b[..], &b[..20]].concat();
+            assert_eq!(after_last_batch(&twice), Some(records as i64));
+        }
+    }
+
+    #[test]
+    fn a_refused_partition_is_an_error() {
+        use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+        use kafka_protocol::messages::ProduceResponse;
+        let answer = |error| {
+            let parts = (0..3).map(|i| PartitionProduceResponse::default().with_index(i)).collect::<Vec<_>>();
+            let mut parts = parts;
+            parts[2].error_code = error;
+            let t =
+                TopicProduceResponse::default().with_name(topic_name("t")).with_partition_responses(parts);
+            let mut buf = BytesMut::new();
+            ResponseHeader::default().encode(&mut buf, 0).unwrap();
+            ProduceResponse::default().with_responses(vec![t]).encode(&mut buf, PRODUCE_VERSION).unwrap();
+            buf
+        };
+        assert_eq!(check_produced(&answer(0)).unwrap(), 3);
+        assert!(check_produced(&answer(6)).is_err());
+        assert!(check_produced(&answer(0)[..20]).is_err());
+    }
+
+    #[test]
+    fn a_fetch_response_is_walked_partition_by_partition() {
+        use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+        use kafka_protocol::messages::FetchResponse;
+        let records = batch(5, 900).unwrap();
+        let parts = vec![
+            PartitionData::default().with_partition_index(3).with_records(Some(records.clone())),
+            PartitionData::default().with_partition_index(4).with_records(Some(Bytes::new())),
+        ];
+        let t = FetchableTopicResponse::default().with_topic(topic_name("t")).with_partitions(parts);
+        let mut buf = BytesMut::new();
+        ResponseHeader::default().encode(&mut buf, 0).unwrap();
+        FetchResponse::default().with_responses(vec![t]).encode(&mut buf, FETCH_VERSION).unwrap();
+        let mut seen = Vec::new();
+        walk_fetched(&buf, |f| seen.push((f.partition, f.bytes, f.next))).unwrap();
+        assert_eq!(seen, vec![(3, records.len(), Some(5)), (4, 0, None)]);
+    }
+}
