@@ -1,5 +1,13 @@
 //! What a broker counts. The counters live here; `registry` names them for Prometheus.
 
+mod registry;
+mod samples;
+mod server;
+
+pub use registry::{Exposition, CONTENT_TYPE};
+pub use samples::{LagSample, PartitionSample, Samples, TopicSample};
+pub use server::ServerMetrics;
+
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 
 /// Counted by the storage engine.
@@ -14,6 +22,8 @@ pub struct StorageMetrics {
     /// Batches acknowledged or made visible, and their bytes.
     pub batches_in: Counter,
     pub bytes_in: Counter,
+    /// Batches read for consumers, and their bytes.
+    pub batches_out: Counter,
     pub bytes_out: Counter,
     /// Batches that shared one sync.
     pub batches_per_sync: Histogram,
@@ -32,26 +42,18 @@ pub struct StorageMetrics {
 
 impl Default for StorageMetrics {
     fn default() -> Self {
-        let seconds = || {
-            Histogram::new(
-                [
-                    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-                    10.0, 30.0,
-                ]
-                .into_iter(),
-            )
-        };
         StorageMetrics {
             log_writes: Counter::default(),
             log_syncs: Counter::default(),
-            sync_seconds: seconds(),
+            sync_seconds: seconds_histogram(),
             batches_in: Counter::default(),
             bytes_in: Counter::default(),
+            batches_out: Counter::default(),
             bytes_out: Counter::default(),
-            batches_per_sync: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0].into_iter()),
+            batches_per_sync: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]),
             stalled_partitions: Gauge::default(),
             recovery_bytes: Counter::default(),
-            recovery_seconds: seconds(),
+            recovery_seconds: seconds_histogram(),
             records_opened: Counter::default(),
             records_opened_compacted: Counter::default(),
             open_files: Gauge::default(),
@@ -59,8 +61,16 @@ impl Default for StorageMetrics {
     }
 }
 
+/// From 200 µs, a fast disk's sync, to 30 s, where the watchdog barks.
+fn seconds_histogram() -> Histogram {
+    Histogram::new([
+        0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+    ])
+}
+
 /// Everything that a broker counts.
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub storage: std::sync::Arc<StorageMetrics>,
+    pub server: ServerMetrics,
 }
