@@ -221,3 +221,77 @@ pub fn consume(
     out.wall = start.elapsed();
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::{BufMut, BytesMut};
+    use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+    use kafka_protocol::messages::{ProduceResponse, ResponseHeader};
+    use kafka_protocol::protocol::Encodable;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// Answers every frame on every connection with `error` for one partition, in two writes.
+    fn answering(connections: usize, error: i16) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut body = BytesMut::new();
+        ResponseHeader::default().encode(&mut body, 0).unwrap();
+        let parts = vec![PartitionProduceResponse::default().with_error_code(error)];
+        let topic = TopicProduceResponse::default().with_partition_responses(parts);
+        ProduceResponse::default()
+            .with_responses(vec![topic])
+            .encode(&mut body, wire::PRODUCE_VERSION)
+            .unwrap();
+        let mut answer = BytesMut::new();
+        answer.put_u32(body.len() as u32);
+        answer.extend_from_slice(&body);
+        std::thread::spawn(move || {
+            for _ in 0..connections {
+                let (mut peer, _) = listener.accept().unwrap();
+                let answer = answer.clone();
+                std::thread::spawn(move || {
+                    let mut buf = Vec::new();
+                    while wire::read_answer(&mut peer, &mut buf).is_ok() {
+                        let (head, tail) = answer.split_at(7);
+                        if peer.write_all(head).and_then(|()| peer.write_all(tail)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        addr
+    }
+
+    fn plans(n: usize, size: usize, in_flight: usize) -> Vec<Producer> {
+        let batch = wire::batch(1, size).unwrap();
+        let frame = wire::produce("t", [0], &batch).unwrap();
+        (0..n).map(|_| Producer { frames: vec![frame.clone()], payload: size as u64, in_flight }).collect()
+    }
+
+    #[test]
+    fn every_request_of_many_producers_is_answered_and_timed() {
+        let limit = Limit { time: Duration::from_millis(50), bytes: u64::MAX };
+        for (n, size, in_flight) in [(32, 170, 1), (3, 1 << 20, 5)] {
+            let out = produce(answering(n, 0), &plans(n, size, in_flight), limit).unwrap();
+            assert!(out.acked >= n as u64);
+            assert_eq!(out.acked, out.latencies.len() as u64);
+            assert_eq!(out.bytes, out.acked * size as u64);
+        }
+    }
+
+    #[test]
+    fn a_run_ends_at_its_limit_of_bytes() {
+        let limit = Limit { time: Duration::from_secs(60), bytes: 1700 };
+        let out = produce(answering(1, 0), &plans(1, 170, 1), limit).unwrap();
+        assert_eq!(out.acked, 10);
+    }
+
+    #[test]
+    fn a_refused_batch_ends_the_run() {
+        let limit = Limit { time: Duration::from_secs(60), bytes: u64::MAX };
+        let e = produce(answering(1, 6), &plans(1, 170, 1), limit).unwrap_err();
+        assert!(format!("{e:#}").contains("error 6"), "{e:#}");
+    }
+}

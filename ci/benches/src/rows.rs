@@ -15,8 +15,8 @@ const MIB: usize = 1 << 20;
 /// The counters as the broker's Prometheus page names them.
 pub const LOG_WRITES: &str = "highwater_log_writes_total";
 pub const LOG_SYNCS: &str = "highwater_log_syncs_total";
-pub const SYNC_SECONDS: &str = "highwater_log_sync_seconds_sum";
-pub const RECOVERY_BYTES: &str = "highwater_recovery_bytes_total";
+pub const SYNC_SECONDS: &str = "highwater_log_sync_duration_seconds_sum";
+pub const RECOVERY_BYTES: &str = "highwater_recovery_read_bytes_total";
 
 fn size_name(size: usize) -> String {
     if size >= MIB {
