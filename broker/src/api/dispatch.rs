@@ -10,7 +10,7 @@
 
 use super::frame::{encode, Answer};
 use super::served::Served;
-use super::{api_versions, Broker, RequestContext};
+use super::{api_versions, fetch, frame, produce, Broker, RequestContext};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kafka_protocol::messages::*;
@@ -24,13 +24,26 @@ use std::sync::Arc;
 pub struct Hangup(String);
 
 impl Hangup {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
+    pub fn new(reason: impl Into<String>) -> Self {
         Hangup(reason.into())
     }
 }
 
 /// A future that gives the answer.
 pub type Reply = BoxFuture<'static, Result<Answer, Hangup>>;
+
+/// A request that was started.
+pub struct Started {
+    pub work: Work,
+    /// Bytes that the response may have beyond a small one.
+    pub response_bytes: usize,
+}
+
+impl Started {
+    fn small(work: Work) -> Self {
+        Started { work, response_bytes: 0 }
+    }
+}
 
 /// How the rest of a request is to be run.
 pub enum Work {
@@ -54,6 +67,8 @@ macro_rules! served {
     ($($key:ident, $request:ident, $min:literal ..= $max:literal => $module:ident;)*) => {
         /// Everything that is served.
         pub const TABLE: &[Served] = &[
+            Served { key: ApiKey::Produce, listed_min: 0, min: 3, max: 11 },
+            Served { key: ApiKey::Fetch, listed_min: 4, min: 4, max: 12 },
             $(Served { key: ApiKey::$key, listed_min: $min, min: $min, max: $max },)*
         ];
 
@@ -74,6 +89,8 @@ macro_rules! served {
 
 served! {
     ApiVersions, ApiVersionsRequest, 0..=4 => api_versions;
+    ListOffsets, ListOffsetsRequest, 1..=8 => list_offsets;
+    OffsetForLeaderEpoch, OffsetForLeaderEpochRequest, 2..=4 => offset_for_leader_epoch;
 }
 
 /// A request's context together with what its answer needs.
@@ -89,13 +106,13 @@ impl Call {
 }
 
 /// Starts one request.
-pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Work, Hangup> {
+pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Started, Hangup> {
     let start = Start::peek(&frame)?;
     let Some(served) = TABLE.iter().find(|s| s.key as i16 == start.key) else {
         return Err(Hangup::new(format!("unknown API key {} version {}", start.key, start.version)));
     };
     if !served.has(start.version) {
-        return refuse_version(served, &start);
+        return refuse_version(served, &start, frame).map(Started::small);
     }
     let header = RequestHeader::decode(&mut frame, served.key.request_header_version(start.version))
         .map_err(|e| Hangup::new(format!("{:?} version {}: header: {e}", served.key, start.version)))?;
@@ -106,8 +123,39 @@ pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Work, Hangup> {
         client_host: peer.addr.ip(),
     };
     let call = Call { cx, correlation_id: start.correlation_id };
-    begin_in_turn(call, served.key, frame)
-        .map_err(|e| Hangup::new(format!("{:?} version {}: {e}", served.key, start.version)))
+    let named = |e: Hangup| Hangup::new(format!("{:?} version {}: {e}", served.key, start.version));
+    match served.key {
+        ApiKey::Produce => begin_produce(call, frame).await,
+        ApiKey::Fetch => begin_fetch(call, frame),
+        key => begin_in_turn(call, key, frame).map(Started::small),
+    }
+    .map_err(named)
+}
+
+/// Queues the batches now; the answer waits for them to be durable.
+async fn begin_produce(call: Call, body: Bytes) -> Result<Started, Hangup> {
+    let request: ProduceRequest = decode(body, call.cx.api_version)?;
+    let wants_answer = request.acks != 0;
+    let pending = produce::start(&call.cx, request).await;
+    Ok(Started::small(Work::Beside(Box::pin(async move {
+        let response = pending.finish().await;
+        match produce::first_error(&response) {
+            _ if wants_answer => call.answer(&response),
+            None => Ok(Answer::Silence),
+            // As Kafka: there is no other way to let an acks=0 producer know.
+            Some(code) => Err(Hangup::new(format!("produce with acks=0 failed with error {code}"))),
+        }
+    }))))
+}
+
+fn begin_fetch(call: Call, body: Bytes) -> Result<Started, Hangup> {
+    let request: FetchRequest = decode(body, call.cx.api_version)?;
+    let response_bytes = fetch::max_bytes(&request);
+    let work = Work::Beside(Box::pin(async move {
+        let response = fetch::handle(&call.cx, request).await;
+        call.answer(&response)
+    }));
+    Ok(Started { work, response_bytes })
 }
 
 /// The first eight bytes, which all header versions share.
@@ -131,11 +179,18 @@ impl Start {
 }
 
 /// A known API in a version that is not served.
-fn refuse_version(served: &Served, start: &Start) -> Result<Work, Hangup> {
+fn refuse_version(served: &Served, start: &Start, mut frame: Bytes) -> Result<Work, Hangup> {
     match served.key {
         ApiKey::ApiVersions => {
             // KIP-511: a version-0 body that names what is supported, so that the client can try again.
             let answer = encode(start.correlation_id, 0, &api_versions::unsupported());
+            Ok(Work::Beside(Box::pin(async move { answer })))
+        }
+        ApiKey::Produce if (0..=2).contains(&start.version) => {
+            let malformed = || Hangup::new(format!("Produce version {}: malformed", start.version));
+            RequestHeader::decode(&mut frame, 1).map_err(|_| malformed())?;
+            let body = produce::ancient::refuse(start.version, frame).ok_or_else(malformed)?;
+            let answer = frame::with_header_v0(start.correlation_id, body.freeze());
             Ok(Work::Beside(Box::pin(async move { answer })))
         }
         key => Err(Hangup::new(format!("unsupported version {} of {key:?}", start.version))),

@@ -35,3 +35,12 @@ pub(super) fn encode<R: Encodable + HeaderVersion>(
     debug_assert_eq!(buf.len(), 4 + size);
     Ok(Answer::Frame(vec![buf.freeze()]))
 }
+
+/// A body that was encoded by hand, behind a version-0 response header.
+pub(super) fn with_header_v0(correlation_id: i32, body: Bytes) -> Result<Answer, Hangup> {
+    let mut head = BytesMut::with_capacity(8);
+    let size = i32::try_from(4 + body.len()).map_err(|_| Hangup::new("the response would be too long"))?;
+    head.put_i32(size);
+    head.put_i32(correlation_id);
+    Ok(Answer::Frame(vec![head.freeze(), body]))
+}

@@ -5,13 +5,19 @@
 //! connection's requests (produce) is split into a start and a finish.
 
 pub mod api_versions;
+mod batches;
 mod closing;
 pub mod dispatch;
+pub mod fetch;
 mod frame;
+pub mod list_offsets;
+pub mod offset_for_leader_epoch;
+mod partitions;
+pub mod produce;
 mod served;
 
 pub use closing::Closing;
-pub use dispatch::{begin, Hangup, Peer, Reply, Work};
+pub use dispatch::{begin, Hangup, Peer, Reply, Started, Work};
 pub use frame::Answer;
 pub use served::Served;
 

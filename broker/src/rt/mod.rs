@@ -7,12 +7,14 @@
 mod clock;
 mod entropy;
 mod host;
+mod net;
 
 pub use clock::{Clock, OsClock};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 #[cfg(not(madsim))]
 pub use host::OsHost;
 pub use host::{Host, HostLock, LockError, SoloHost};
+pub use net::tune_connection;
 
 use crate::volume::Volume;
 use std::sync::Arc;

@@ -1,0 +1,52 @@
+//! What the wire rules need to know of record batches, from the fixed part of their headers
+//! (Kafka: *Record Batch*). Records are never opened.
+
+/// Where a batch's length ends: base offset (8), length (4).
+const LENGTH_END: usize = 12;
+/// The attributes' low byte: after base offset, length, leader epoch (4), magic (1), CRC (4), and the high byte.
+const ATTRIBUTES_LOW: usize = 22;
+const COMPRESSION_MASK: u8 = 0x07;
+const ZSTD: u8 = 4;
+
+/// Whether any of the batches in `records` is compressed with zstd. What is not a batch ends the search.
+pub(super) fn has_zstd(mut records: &[u8]) -> bool {
+    loop {
+        let Some(attributes) = records.get(ATTRIBUTES_LOW) else { return false };
+        if attributes & COMPRESSION_MASK == ZSTD {
+            return true;
+        }
+        let Some([.., l0, l1, l2, l3]) = records.first_chunk::<LENGTH_END>() else { return false };
+        let Ok(length) = usize::try_from(i32::from_be_bytes([*l0, *l1, *l2, *l3])) else { return false };
+        match records.get(LENGTH_END.saturating_add(length)..) {
+            Some(rest) => records = rest,
+            None => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn batch(compression: u8) -> Vec<u8> {
+        let mut b = vec![0; 61];
+        b[8..12].copy_from_slice(&49i32.to_be_bytes());
+        b[ATTRIBUTES_LOW] = compression | 0x08;
+        b
+    }
+
+    #[test]
+    fn zstd_is_seen_in_any_batch() {
+        assert!(!has_zstd(&[]));
+        assert!(!has_zstd(&[batch(0), batch(1), batch(2), batch(3)].concat()));
+        assert!(has_zstd(&[batch(0), batch(4)].concat()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_confuse_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            has_zstd(&bytes);
+        }
+    }
+}

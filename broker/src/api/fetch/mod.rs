@@ -1,0 +1,90 @@
+//! Fetch (versions 4–12), with long poll.
+//!
+//! No fetch sessions (KIP-227): the session id is always 0, "not supported", and a request that claims a
+//! session gets FETCH_SESSION_ID_NOT_FOUND, upon which clients fetch in full.
+//!
+//! The long poll registers with the partitions first and reads then, so that nothing arrives unseen in between;
+//! until enough has arrived it waits for a notification or the end of `max_wait_ms`, and costs nothing.
+//! Every answer comes from a read made at its end, hence under a live lease.
+//!
+//! A partition that still opens is waited for, but not long (see [`OPENING_PATIENCE`]): then its row says
+//! NOT_LEADER_OR_FOLLOWER, the others have their data, and the client comes back.
+
+mod allotment;
+mod arrivals;
+mod pass;
+
+use super::RequestContext;
+use arrivals::Arrivals;
+use kafka_protocol::messages::{FetchRequest, FetchResponse};
+use kafka_protocol::ResponseError;
+use pass::Pass;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a fetch waits for partitions that are opening.
+const OPENING_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Kafka's `fetch.max.bytes` of a broker: no response has more records than this, a single batch excepted.
+const MAX_BYTES: usize = 55 << 20;
+
+/// Versions below this may not be given zstd (KIP-110).
+const FIRST_WITH_ZSTD: i16 = 10;
+
+pub async fn handle(cx: &RequestContext, req: FetchRequest) -> FetchResponse {
+    if !is_sessionless(&req) {
+        return FetchResponse::default().with_error_code(ResponseError::FetchSessionIdNotFound.code());
+    }
+    let max_bytes = max_bytes(&req);
+    let min_bytes = usize::try_from(req.min_bytes).unwrap_or(0).min(max_bytes);
+    let max_wait = Duration::from_millis(u64::try_from(req.max_wait_ms).unwrap_or(0));
+    let mut timer = std::pin::pin!(tokio::time::sleep(max_wait));
+    let closing = cx.broker.closing.clone();
+    let mut closing = std::pin::pin!(closing.heard());
+    let notify = Arc::new(Notify::new());
+    let mut is_last = max_wait.is_zero();
+    loop {
+        let rows = pass::find_all(cx, &req);
+        let mut arrivals = Arrivals::watch(&rows, &notify);
+        let pass = Pass::read(cx, &req, rows, max_bytes).await;
+        if is_last || pass.is_urgent || pass.bytes >= min_bytes {
+            return pass.response;
+        }
+        let missing = min_bytes - pass.bytes;
+        drop(pass);
+        while !is_last {
+            tokio::select! {
+                biased;
+                () = &mut closing => is_last = true,
+                () = notify.notified() => if arrivals.warrant_a_look(missing) { break },
+                () = &mut timer => is_last = true,
+            }
+        }
+    }
+}
+
+/// KIP-227: session id 0 with epoch 0 ("open one, if you like") or −1 ("none").
+fn is_sessionless(req: &FetchRequest) -> bool {
+    req.session_id == 0 && matches!(req.session_epoch, 0 | -1)
+}
+
+/// Bytes of records that the response to `req` may have; a single larger batch excepted.
+pub(super) fn max_bytes(req: &FetchRequest) -> usize {
+    usize::try_from(req.max_bytes).unwrap_or(0).min(MAX_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_36_a_claimed_session_is_not_found() {
+        let claim = |id, epoch| FetchRequest::default().with_session_id(id).with_session_epoch(epoch);
+        assert!(is_sessionless(&claim(0, 0)));
+        assert!(is_sessionless(&claim(0, -1)));
+        assert!(!is_sessionless(&claim(7, 1)));
+        assert!(!is_sessionless(&claim(7, 0)));
+        assert!(!is_sessionless(&claim(0, 1)));
+    }
+}
