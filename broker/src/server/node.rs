@@ -66,7 +66,7 @@ impl Drop for Node {
 }
 
 /// Binds before anything on the volume is touched, so that a port in use changes nothing.
-pub(super) async fn bind(addr: &str) -> Result<(TcpListener, SocketAddr), StartError> {
+pub async fn bind(addr: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     let failed = |source| StartError::Bind { addr: addr.to_owned(), source };
     let listener = TcpListener::bind(addr).await.map_err(failed)?;
     let local = listener.local_addr().map_err(failed)?;
