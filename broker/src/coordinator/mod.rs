@@ -4,4 +4,4 @@ mod groups;
 mod producer_ids;
 
 pub use groups::Groups;
-pub use producer_ids::ProducerIds;
+pub use producer_ids::{ProducerIdError, ProducerIds};
