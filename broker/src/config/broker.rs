@@ -28,6 +28,10 @@ pub struct BrokerConfig {
     pub metrics_listen: Option<String>,
     /// `num.partitions`
     pub num_partitions: i32,
+    /// `max.partitions.per.request`
+    pub max_partitions_per_request: i32,
+    /// `max.partitions`: in the cluster
+    pub max_partitions: i32,
     /// `auto.create.topics.enable`
     pub auto_create_topics: bool,
     /// `socket.request.max.bytes`
@@ -92,6 +96,8 @@ impl Default for BrokerConfig {
             data: "data".into(),
             metrics_listen: Some("127.0.0.1:9644".to_owned()),
             num_partitions: 1,
+            max_partitions_per_request: 10_000,
+            max_partitions: 100_000,
             auto_create_topics: true,
             socket_request_max_bytes: 100 << 20,
             max_connections: i32::MAX as usize,
@@ -133,7 +139,9 @@ impl BrokerConfig {
             advertised,
             data: get.data_dir()?,
             metrics_listen: get.metrics_listener()?,
-            num_partitions: i32::try_from(get.long("num.partitions")).unwrap_or(i32::MAX),
+            num_partitions: get.int("num.partitions"),
+            max_partitions_per_request: get.int("max.partitions.per.request"),
+            max_partitions: get.int("max.partitions"),
             auto_create_topics: get.text("auto.create.topics.enable") == Some("true"),
             socket_request_max_bytes: get.size("socket.request.max.bytes"),
             max_connections: match get.text("max.connections") {
@@ -183,6 +191,10 @@ impl Values<'_> {
     /// A number of the table. Every value here was checked against its row, and a test parses the defaults.
     fn long(&self, key: &str) -> i64 {
         self.text(key).and_then(|t| t.parse().ok()).unwrap_or_default()
+    }
+
+    fn int(&self, key: &str) -> i32 {
+        i32::try_from(self.long(key)).unwrap_or(i32::MAX)
     }
 
     fn size(&self, key: &str) -> usize {

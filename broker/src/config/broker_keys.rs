@@ -56,6 +56,19 @@ pub const BROKER_KEYS: &[Key] = &[
         "Partitions of a topic that is created without saying how many.",
     ),
     Key::served(
+        "max.partitions.per.request",
+        POSITIVE,
+        "10000",
+        "Partitions that one CreateTopics, CreatePartitions or Metadata request may create at most, over all its \
+         topics.",
+    ),
+    Key::served(
+        "max.partitions",
+        POSITIVE,
+        "100000",
+        "Partitions that the cluster may have at most; what would exceed it is refused with POLICY_VIOLATION.",
+    ),
+    Key::served(
         "auto.create.topics.enable",
         Kind::Bool,
         "true",
