@@ -91,6 +91,18 @@ served! {
     ApiVersions, ApiVersionsRequest, 0..=4 => api_versions;
     ListOffsets, ListOffsetsRequest, 1..=8 => list_offsets;
     OffsetForLeaderEpoch, OffsetForLeaderEpochRequest, 2..=4 => offset_for_leader_epoch;
+    Metadata, MetadataRequest, 0..=12 => metadata;
+    CreateTopics, CreateTopicsRequest, 2..=7 => create_topics;
+    DeleteTopics, DeleteTopicsRequest, 1..=6 => delete_topics;
+    CreatePartitions, CreatePartitionsRequest, 0..=3 => create_partitions;
+    DeleteRecords, DeleteRecordsRequest, 0..=2 => delete_records;
+    DescribeConfigs, DescribeConfigsRequest, 1..=4 => describe_configs;
+    AlterConfigs, AlterConfigsRequest, 0..=2 => alter_configs;
+    IncrementalAlterConfigs, IncrementalAlterConfigsRequest, 0..=1 => incremental_alter_configs;
+    InitProducerId, InitProducerIdRequest, 0..=4 => init_producer_id;
+    DescribeLogDirs, DescribeLogDirsRequest, 1..=4 => describe_log_dirs;
+    DescribeCluster, DescribeClusterRequest, 0..=1 => describe_cluster;
+    ListPartitionReassignments, ListPartitionReassignmentsRequest, 0..=0 => list_partition_reassignments;
 }
 
 /// A request's context together with what its answer needs.

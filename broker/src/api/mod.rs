@@ -4,16 +4,35 @@
 //! [`dispatch`] decodes by version, calls it and encodes. What must be started in the order of a
 //! connection's requests (produce) is split into a start and a finish.
 
+pub mod alter_configs;
 pub mod api_versions;
+mod assignment;
 mod batches;
 mod closing;
+mod config_resource;
+mod config_view;
+pub mod create_partitions;
+pub mod create_topics;
+mod deadline;
+pub mod delete_records;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
+pub mod describe_log_dirs;
 pub mod dispatch;
 pub mod fetch;
 mod frame;
+pub mod incremental_alter_configs;
+pub mod init_producer_id;
 pub mod list_offsets;
+pub mod list_partition_reassignments;
+pub mod metadata;
 pub mod offset_for_leader_epoch;
+mod operations;
+mod partition_budget;
 mod partitions;
 pub mod produce;
+mod refusal;
 mod served;
 
 pub use closing::Closing;

@@ -1,0 +1,97 @@
+//! InitProducerId (KIP-98, KIP-360) for idempotent producers: a fresh id with epoch 0.
+//!
+//! As in Kafka, a producer without a transactional id that brings its old id and epoch (version 3 and up) gets a
+//! new id: nothing but the producer itself knows what it had written.
+//!
+//! Transactions are not served. The refusal is UNSUPPORTED_VERSION (35): it is not retriable, so the Java
+//! client, franz-go, aiokafka and kafkajs fail `initTransactions` at once and say that the broker does not
+//! support the call, and librdkafka returns it from `init_transactions()` when its time is up. The codes that
+//! librdkafka takes as fatal at once (authorization, transaction timeout, fencing) would each name a cause that
+//! isn't.
+
+use super::RequestContext;
+use crate::coordinator::ProducerIdError;
+use kafka_protocol::messages::{InitProducerIdRequest, InitProducerIdResponse, ProducerId};
+use kafka_protocol::ResponseError;
+
+const NONE: i64 = -1;
+
+pub async fn handle(cx: &RequestContext, req: InitProducerIdRequest) -> InitProducerIdResponse {
+    if let Err(error) = check(&req) {
+        tracing::info!(client = %cx.client_id, %error, "InitProducerId is refused");
+        return refuse(error);
+    }
+    match cx.broker.producer_ids.next().await {
+        Ok(id) => InitProducerIdResponse::default().with_producer_id(ProducerId(id)).with_producer_epoch(0),
+        Err(e) => {
+            tracing::warn!(error = %e, "no producer id could be given out");
+            refuse(error_of(&e))
+        }
+    }
+}
+
+fn refuse(error: ResponseError) -> InitProducerIdResponse {
+    InitProducerIdResponse::default()
+        .with_error_code(error.code())
+        .with_producer_id(ProducerId(NONE))
+        .with_producer_epoch(NONE as i16)
+}
+
+fn check(req: &InitProducerIdRequest) -> Result<(), ResponseError> {
+    if let Some(transactional_id) = &req.transactional_id {
+        // An empty id is an error of the client's, served or not.
+        let empty = transactional_id.0.is_empty();
+        return Err(if empty { ResponseError::InvalidRequest } else { ResponseError::UnsupportedVersion });
+    }
+    let has_id = req.producer_id.0 != NONE;
+    let has_epoch = i64::from(req.producer_epoch) != NONE;
+    if has_id != has_epoch {
+        return Err(ResponseError::InvalidRequest);
+    }
+    Ok(())
+}
+
+/// COORDINATOR_LOAD_IN_PROGRESS is what Kafka, too, answers while a block of ids is not there yet: all clients
+/// try again on the same connection. (NOT_COORDINATOR would send some looking for a coordinator of no
+/// transactional id.)
+fn error_of(e: &ProducerIdError) -> ResponseError {
+    match e {
+        ProducerIdError::NoLease
+        | ProducerIdError::TimedOut(_)
+        | ProducerIdError::Volume(_)
+        | ProducerIdError::Contended => ResponseError::CoordinatorLoadInProgress,
+        ProducerIdError::Exhausted => ResponseError::UnknownServerError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kafka_protocol::messages::TransactionalId;
+    use kafka_protocol::protocol::StrBytes;
+
+    fn request(transactional_id: Option<&'static str>, id: i64, epoch: i16) -> InitProducerIdRequest {
+        InitProducerIdRequest::default()
+            .with_transactional_id(transactional_id.map(|t| TransactionalId(StrBytes::from_static_str(t))))
+            .with_producer_id(ProducerId(id))
+            .with_producer_epoch(epoch)
+    }
+
+    #[test]
+    fn an_idempotent_producer_is_served_with_and_without_an_old_id() {
+        assert_eq!(check(&request(None, -1, -1)), Ok(()));
+        assert_eq!(check(&request(None, 7, 3)), Ok(()));
+    }
+
+    #[test]
+    fn half_an_old_id_is_no_request() {
+        assert_eq!(check(&request(None, 7, -1)), Err(ResponseError::InvalidRequest));
+        assert_eq!(check(&request(None, -1, 0)), Err(ResponseError::InvalidRequest));
+    }
+
+    #[test]
+    fn transactions_are_refused_in_plain_words() {
+        assert_eq!(check(&request(Some("t"), -1, -1)), Err(ResponseError::UnsupportedVersion));
+        assert_eq!(check(&request(Some(""), -1, -1)), Err(ResponseError::InvalidRequest));
+    }
+}
