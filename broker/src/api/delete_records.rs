@@ -6,8 +6,7 @@
 
 use super::deadline::Deadline;
 use super::refusal::Refusal;
-use super::RequestContext;
-use crate::cluster::TopicImage;
+use super::{partitions, RequestContext};
 use crate::config::CleanupPolicy;
 use crate::storage::DeleteRecordsError;
 use crate::types::Offset;
@@ -18,7 +17,6 @@ use kafka_protocol::messages::delete_records_response::{
 };
 use kafka_protocol::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
 use kafka_protocol::ResponseError;
-use std::sync::Arc;
 
 const HIGH_WATERMARK: i64 = -1;
 const UNKNOWN: i64 = -1;
@@ -27,12 +25,10 @@ const AT_ONCE: usize = 16;
 
 pub async fn handle(cx: &RequestContext, req: DeleteRecordsRequest) -> DeleteRecordsResponse {
     let deadline = Deadline::new(&cx.broker.env.clock, req.timeout_ms);
-    let image = cx.broker.cluster.image();
     let mut topics = Vec::with_capacity(req.topics.len());
     for topic in req.topics {
-        let known = image.topic(&topic.name).cloned();
         let partitions = stream::iter(topic.partitions)
-            .map(|p| one(cx, &deadline, known.clone(), p))
+            .map(|p| one(cx, &deadline, &topic.name, p))
             .buffered(AT_ONCE)
             .collect()
             .await;
@@ -44,7 +40,7 @@ pub async fn handle(cx: &RequestContext, req: DeleteRecordsRequest) -> DeleteRec
 async fn one(
     cx: &RequestContext,
     deadline: &Deadline,
-    topic: Option<Arc<TopicImage>>,
+    topic: &str,
     asked: DeleteRecordsPartition,
 ) -> DeleteRecordsPartitionResult {
     let result = DeleteRecordsPartitionResult::default().with_partition_index(asked.partition_index);
@@ -57,17 +53,11 @@ async fn one(
 async fn delete(
     cx: &RequestContext,
     deadline: &Deadline,
-    topic: Option<Arc<TopicImage>>,
+    topic: &str,
     asked: &DeleteRecordsPartition,
 ) -> Result<Offset, ResponseError> {
-    let topic = topic.ok_or(ResponseError::UnknownTopicOrPartition)?;
-    let partition = cx
-        .broker
-        .cluster
-        .engine()
-        .get(topic.id, asked.partition_index)
-        .ok_or(ResponseError::UnknownTopicOrPartition)?;
-    let target = target(asked.offset, topic.config.cleanup_policy)?;
+    let partition = partitions::find(cx, topic, asked.partition_index)?;
+    let target = target(asked.offset, partition.config().cleanup_policy)?;
     let work = async move { partition.delete_records(target).await.map_err(refusal) };
     deadline.run(work).await.map_err(|refusal| refusal.error)
 }
