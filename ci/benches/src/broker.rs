@@ -1,5 +1,6 @@
 //! The broker under test: a child process on a loopback port, ended by its own process id.
 
+use crate::slow::{self, SlowSyncs};
 use crate::wire::Client;
 use anyhow::{bail, ensure, Context, Result};
 use std::fs;
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 pub struct Setup {
     pub binary: PathBuf,
     pub data: PathBuf,
-    /// A library to load first, and its environment: the slow volume.
-    pub preload: Option<(PathBuf, u64)>,
+    /// What every sync takes longer.
+    pub sync_delay: Option<Duration>,
     /// `ulimit -n`
     pub open_files: Option<u64>,
 }
@@ -27,6 +28,8 @@ pub struct Broker {
     /// When the process was started.
     pub started: Instant,
     log: PathBuf,
+    /// Dropped after the child has ended.
+    _slow: Option<SlowSyncs>,
 }
 
 fn free_port() -> Result<SocketAddr> {
@@ -50,14 +53,14 @@ impl Broker {
         cmd.arg("serve").arg("--data").arg(&setup.data).arg("--listen").arg(addr.to_string());
         cmd.arg("--set").arg(format!("metrics.listener={metrics}"));
         cmd.arg("--set").arg("auto.create.topics.enable=false");
-        if let Some((library, delay)) = &setup.preload {
-            cmd.env("LD_PRELOAD", library).env("SLOW_SYNC_MS", delay.to_string());
-        }
         let out = fs::OpenOptions::new().create(true).append(true).open(&log)?;
         cmd.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let started = Instant::now();
-        let child = cmd.spawn().with_context(|| format!("cannot start {}", setup.binary.display()))?;
-        let mut broker = Broker { child, addr, metrics, started, log };
+        let (child, slow) = match setup.sync_delay {
+            None => (cmd.spawn().with_context(|| format!("cannot start {}", setup.binary.display()))?, None),
+            Some(delay) => slow::spawn(cmd, delay).map(|(child, slow)| (child, Some(slow)))?,
+        };
+        let mut broker = Broker { child, addr, metrics, started, log, _slow: slow };
         broker.await_listening(Duration::from_secs(60))?;
         Ok(broker)
     }

@@ -10,6 +10,7 @@ mod broker;
 mod load;
 mod raw;
 mod rows;
+mod slow;
 mod start;
 mod stats;
 mod table;
@@ -19,7 +20,7 @@ use anyhow::{bail, Context, Result};
 use broker::{Broker, Setup};
 use clap::Parser;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use table::{Row, Table, Verdict};
 
@@ -81,7 +82,7 @@ impl Bench {
     }
 
     pub fn setup(&self, data: &str) -> Setup {
-        Setup { binary: self.binary.clone(), data: self.dir.join(data), preload: None, open_files: None }
+        Setup { binary: self.binary.clone(), data: self.dir.join(data), sync_delay: None, open_files: None }
     }
 
     /// The shared broker, started at its first use.
@@ -93,24 +94,6 @@ impl Bench {
             self.main = Some(Main { idle_rss: broker.rss()?, broker });
         }
         self.main.as_ref().context("no broker")
-    }
-
-    /// Compiles the library that slows syncs down.
-    pub fn slow_sync_library(&self) -> Result<PathBuf> {
-        let source = self.dir.join("slow_sync.c");
-        let library = self.dir.join("slow_sync.so");
-        std::fs::write(&source, include_str!("../shim/slow_sync.c"))?;
-        let out = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-o"])
-            .arg(&library)
-            .arg(&source)
-            .arg("-ldl")
-            .output()
-            .context("cc is needed to build the slow volume")?;
-        if !out.status.success() {
-            bail!("cc: {}", String::from_utf8_lossy(&out.stderr));
-        }
-        Ok(library)
     }
 }
 
