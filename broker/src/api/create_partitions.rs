@@ -4,6 +4,7 @@ use super::assignment::{check_replicas, refuse};
 use super::deadline::Deadline;
 use super::partition_budget::PartitionBudget;
 use super::refusal::{code_and_text, Refusal};
+use super::side_by_side::{side_by_side, Times};
 use super::RequestContext;
 use crate::cluster::ClusterImage;
 use crate::types::BrokerId;
@@ -11,45 +12,44 @@ use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::{CreatePartitionsRequest, CreatePartitionsResponse};
 use kafka_protocol::ResponseError;
-use std::collections::BTreeMap;
 
 pub async fn handle(cx: &RequestContext, req: CreatePartitionsRequest) -> CreatePartitionsResponse {
-    let image = cx.broker.cluster.image();
-    let deadline = Deadline::new(&cx.broker.env.clock, req.timeout_ms);
-    let mut budget = PartitionBudget::new(&cx.broker.config, &image);
-    let mut times: BTreeMap<String, u32> = BTreeMap::new();
-    for topic in &req.topics {
-        *times.entry(topic.name.to_string()).or_default() += 1;
-    }
-    let mut results = Vec::with_capacity(req.topics.len());
+    let broker = &cx.broker;
+    let image = broker.cluster.image();
+    let deadline = Deadline::new(&broker.env.clock, req.timeout_ms);
+    let mut budget = PartitionBudget::new(&broker.config, &image);
+    let names: Vec<String> = req.topics.iter().map(|t| t.name.to_string()).collect();
+    let mut times = Times::of(names);
+    let mut work = Vec::with_capacity(req.topics.len());
     for topic in req.topics {
-        // A name that stands twice is answered once, as an error.
-        let outcome = match times.remove(topic.name.as_str()) {
+        let planned = match times.take(&topic.name.to_string()) {
             None => continue,
-            Some(1) => create(cx, &image, &deadline, &mut budget, &topic, req.validate_only).await,
+            Some(1) => added(&image, &topic, broker.cluster.broker_id()).and_then(|n| budget.take(n)),
             Some(_) => Err(Refusal::invalid_request("the topic stands more than once in the request")),
         };
-        let (code, text) = code_and_text(outcome);
-        results.push(
+        let deadline = &deadline;
+        work.push(async move {
+            let outcome = match planned {
+                Ok(()) => create(cx, deadline, &topic, req.validate_only).await,
+                Err(refusal) => Err(refusal),
+            };
+            let (code, text) = code_and_text(outcome);
             CreatePartitionsTopicResult::default()
                 .with_name(topic.name)
                 .with_error_code(code)
-                .with_error_message(text),
-        );
+                .with_error_message(text)
+        });
     }
-    CreatePartitionsResponse::default().with_results(results)
+    CreatePartitionsResponse::default().with_results(side_by_side(work).await)
 }
 
 async fn create(
     cx: &RequestContext,
-    image: &ClusterImage,
     deadline: &Deadline,
-    budget: &mut PartitionBudget,
     topic: &CreatePartitionsTopic,
     dry_run: bool,
 ) -> Result<(), Refusal> {
     let cluster = cx.broker.cluster.clone();
-    budget.take(added(image, topic, cluster.broker_id())?)?;
     let (name, total) = (topic.name.to_string(), topic.count);
     let work = async move { cluster.create_partitions(&name, total, dry_run).await.map_err(Refusal::from) };
     deadline.run(work).await
@@ -83,6 +83,7 @@ mod tests {
     use kafka_protocol::messages::create_partitions_request::CreatePartitionsAssignment;
     use kafka_protocol::messages::{self, TopicName};
     use kafka_protocol::protocol::StrBytes;
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     fn image() -> ClusterImage {

@@ -8,6 +8,7 @@ use super::config_view;
 use super::deadline::Deadline;
 use super::partition_budget::PartitionBudget;
 use super::refusal::Refusal;
+use super::side_by_side::side_by_side;
 use super::RequestContext;
 use crate::cluster::{check_topic_name, ClusterImage, NewTopic, TopicImage};
 use crate::types::BrokerId;
@@ -22,19 +23,29 @@ const BROKER_DEFAULT: i32 = -1;
 const REPLICATION: i16 = 1;
 
 pub async fn handle(cx: &RequestContext, req: CreateTopicsRequest) -> CreateTopicsResponse {
-    let image = cx.broker.cluster.image();
-    let deadline = Deadline::new(&cx.broker.env.clock, req.timeout_ms);
-    let mut budget = PartitionBudget::new(&cx.broker.config, &image);
-    let mut results = Vec::with_capacity(req.topics.len());
-    for (topic, repeated) in distinct(req.topics) {
-        let outcome = if repeated {
+    let broker = &cx.broker;
+    let image = broker.cluster.image();
+    let deadline = Deadline::new(&broker.env.clock, req.timeout_ms);
+    let mut budget = PartitionBudget::new(&broker.config, &image);
+    let dry_run = req.validate_only;
+    let work = distinct(req.topics).into_iter().map(|(topic, repeated)| {
+        let planned = if repeated {
             Err(Refusal::invalid_request("the topic stands more than once in the request"))
         } else {
-            create(cx, &image, &deadline, &mut budget, &topic, req.validate_only).await
+            plan(&image, &topic, broker.cluster.broker_id(), broker.config.num_partitions)
         };
-        results.push(result(cx, topic, outcome, req.validate_only));
-    }
-    CreateTopicsResponse::default().with_topics(results)
+        let planned = planned.and_then(|new| budget.take(new.partitions).map(|()| new));
+        let deadline = &deadline;
+        async move {
+            let outcome = match planned {
+                Ok(new) => create(cx, deadline, new, dry_run).await,
+                Err(refusal) => Err(refusal),
+            };
+            result(cx, topic, outcome, dry_run)
+        }
+    });
+    let work: Vec<_> = work.collect();
+    CreateTopicsResponse::default().with_topics(side_by_side(work).await)
 }
 
 /// The topics, each name once, and whether it stood there more than once.
@@ -55,16 +66,11 @@ fn distinct(topics: Vec<CreatableTopic>) -> Vec<(CreatableTopic, bool)> {
 
 async fn create(
     cx: &RequestContext,
-    image: &ClusterImage,
     deadline: &Deadline,
-    budget: &mut PartitionBudget,
-    topic: &CreatableTopic,
+    new: NewTopic,
     dry_run: bool,
 ) -> Result<Arc<TopicImage>, Refusal> {
-    let broker = &cx.broker;
-    let new = plan(image, topic, broker.cluster.broker_id(), broker.config.num_partitions)?;
-    budget.take(new.partitions)?;
-    let cluster = broker.cluster.clone();
+    let cluster = cx.broker.cluster.clone();
     deadline.run(async move { cluster.create_topic(new, dry_run).await.map_err(Refusal::from) }).await
 }
 

@@ -4,6 +4,7 @@
 
 use super::deadline::Deadline;
 use super::refusal::Refusal;
+use super::side_by_side::side_by_side;
 use super::RequestContext;
 use crate::cluster::ClusterImage;
 use crate::types::TopicId;
@@ -25,15 +26,15 @@ pub async fn handle(cx: &RequestContext, req: DeleteTopicsRequest) -> DeleteTopi
         req.topic_names.into_iter().map(by_name).collect()
     };
     let image = cx.broker.cluster.image();
-    let mut responses = Vec::with_capacity(asked.len());
-    for (state, target) in targets(&image, asked) {
+    let work = targets(&image, asked).into_iter().map(|(state, target)| async {
         let outcome = match &target {
             Ok(target) => delete(cx, &deadline, target.clone()).await,
             Err(refusal) => Err(refusal.clone()),
         };
-        responses.push(result(state, target.ok(), outcome));
-    }
-    DeleteTopicsResponse::default().with_responses(responses)
+        result(state, target.ok(), outcome)
+    });
+    let work: Vec<_> = work.collect();
+    DeleteTopicsResponse::default().with_responses(side_by_side(work).await)
 }
 
 /// One incarnation of a topic.

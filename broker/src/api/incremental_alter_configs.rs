@@ -3,6 +3,7 @@
 
 use super::config_resource::alterable;
 use super::refusal::{code_and_text, Refusal};
+use super::side_by_side::{side_by_side, Times};
 use super::RequestContext;
 use crate::cluster::AdminError;
 use crate::config::{topic_entries, topic_key, BrokerConfig, Kind};
@@ -15,28 +16,29 @@ pub async fn handle(
     cx: &RequestContext,
     req: IncrementalAlterConfigsRequest,
 ) -> IncrementalAlterConfigsResponse {
-    let mut times: BTreeMap<(i8, String), u32> = BTreeMap::new();
-    for r in &req.resources {
-        *times.entry((r.resource_type, r.resource_name.to_string())).or_default() += 1;
-    }
-    let mut responses = Vec::with_capacity(req.resources.len());
+    let named: Vec<_> =
+        req.resources.iter().map(|r| (r.resource_type, r.resource_name.to_string())).collect();
+    let mut times = Times::of(named);
+    let mut work = Vec::with_capacity(req.resources.len());
     for resource in req.resources {
-        // A resource that stands twice is answered once, as an error.
-        let outcome = match times.remove(&(resource.resource_type, resource.resource_name.to_string())) {
+        let times = match times.take(&(resource.resource_type, resource.resource_name.to_string())) {
             None => continue,
-            Some(1) => alter(cx, &resource, req.validate_only).await,
-            Some(_) => Err(Refusal::invalid_request("the resource stands more than once in the request")),
+            Some(times) => times,
         };
-        let (code, text) = code_and_text(outcome);
-        responses.push(
+        work.push(async move {
+            let outcome = match times {
+                1 => alter(cx, &resource, req.validate_only).await,
+                _ => Err(Refusal::invalid_request("the resource stands more than once in the request")),
+            };
+            let (code, text) = code_and_text(outcome);
             AlterConfigsResourceResponse::default()
                 .with_error_code(code)
                 .with_error_message(text)
                 .with_resource_type(resource.resource_type)
-                .with_resource_name(resource.resource_name),
-        );
+                .with_resource_name(resource.resource_name)
+        });
     }
-    IncrementalAlterConfigsResponse::default().with_responses(responses)
+    IncrementalAlterConfigsResponse::default().with_responses(side_by_side(work).await)
 }
 
 async fn alter(cx: &RequestContext, resource: &AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {

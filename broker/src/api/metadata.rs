@@ -15,6 +15,7 @@
 use super::deadline::Deadline;
 use super::partition_budget::PartitionBudget;
 use super::refusal::Refusal;
+use super::side_by_side::side_by_side;
 use super::{operations, RequestContext};
 use crate::cluster::{check_topic_name, AdminError, ClusterImage, NewTopic, TopicImage};
 use crate::storage::{LifeName, PartitionStatus};
@@ -88,29 +89,32 @@ async fn create_missing(
     wanted: &[Wanted],
     allowed: bool,
 ) -> BTreeMap<String, ResponseError> {
-    let mut failed = BTreeMap::new();
     if !allowed || !cx.broker.config.auto_create_topics {
-        return failed;
+        return BTreeMap::new();
     }
-    let cluster = &cx.broker.cluster;
-    let image = cluster.image();
+    let image = cx.broker.cluster.image();
     let deadline = Deadline::new(&cx.broker.env.clock, CREATION_MS);
     let mut budget = PartitionBudget::new(&cx.broker.config, &image);
     let names = wanted.iter().filter_map(|w| match w {
         Wanted::Name(name) => Some(name),
         Wanted::Id(_) => None,
     });
-    for name in names.filter(|n| image.topic(n).is_none() && check_topic_name(n).is_ok()) {
-        let outcome = match budget.take(cx.broker.config.num_partitions) {
-            Ok(()) => create(cx, &deadline, name).await,
-            Err(refusal) => Err(refusal),
-        };
-        if let Err(refusal) = outcome {
+    let missing = names.filter(|n| image.topic(n).is_none() && check_topic_name(n).is_ok());
+    let work = missing.map(|name| {
+        let allowed = budget.take(cx.broker.config.num_partitions);
+        let deadline = &deadline;
+        async move {
+            let outcome = match allowed {
+                Ok(()) => create(cx, deadline, name).await,
+                Err(refusal) => Err(refusal),
+            };
+            let refusal = outcome.err()?;
             tracing::warn!(topic = %name, reason = %refusal.message, "the topic could not be created when asked for");
-            failed.insert(name.clone(), shown_error(refusal.error));
+            Some((name.clone(), shown_error(refusal.error)))
         }
-    }
-    failed
+    });
+    let work: Vec<_> = work.collect();
+    side_by_side(work).await.into_iter().flatten().collect()
 }
 
 async fn create(cx: &RequestContext, deadline: &Deadline, name: &str) -> Result<(), Refusal> {

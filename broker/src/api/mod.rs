@@ -34,6 +34,7 @@ mod partitions;
 pub mod produce;
 mod refusal;
 mod served;
+mod side_by_side;
 
 pub use closing::Closing;
 pub use dispatch::{begin, Hangup, Peer, Reply, Started, Work};
