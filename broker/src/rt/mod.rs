@@ -6,11 +6,13 @@
 
 mod clock;
 mod entropy;
+mod fs;
 mod host;
 mod net;
 
 pub use clock::{Clock, OsClock};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+pub use fs::{fs_kind, FsKind};
 #[cfg(not(madsim))]
 pub use host::OsHost;
 pub use host::{Host, HostLock, LockError, SoloHost};

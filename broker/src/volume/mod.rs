@@ -19,8 +19,13 @@
 //! A caller that stops waiting for an operation does not stop the operation.
 
 mod mem;
+pub mod os;
+
+#[cfg(test)]
+mod contract;
 
 pub use mem::{Counts, Hang, MemVolume, Op};
+pub use os::OsVolume;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -165,17 +170,22 @@ where
         if bufs.is_empty() {
             return Ok(());
         }
-        let mut n = file.write_at(pos, bufs.clone()).await?;
+        let n = file.write_at(pos, bufs.clone()).await?;
         if n == 0 {
             let e = io::Error::new(io::ErrorKind::WriteZero, "the volume took no bytes");
             return Err(VolumeError::new("write", "", e));
         }
         pos += n as u64;
-        for b in bufs.iter_mut() {
-            let take = n.min(b.len());
-            bytes::Buf::advance(b, take);
-            n -= take;
-        }
+        advance(&mut bufs, n);
+    }
+}
+
+/// Takes the first `n` bytes off.
+fn advance(bufs: &mut [Bytes], mut n: usize) {
+    for b in bufs.iter_mut() {
+        let take = n.min(b.len());
+        bytes::Buf::advance(b, take);
+        n -= take;
     }
 }
 

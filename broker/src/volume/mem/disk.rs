@@ -287,14 +287,17 @@ impl Disk {
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str) -> Result<()> {
-        let node = self.find(from)?;
         let (from_dir, from_name) = self.find_parent(from)?;
         let (to_dir, to_name) = self.find_parent(to)?;
+        let node = self.find(from)?;
         if from == to {
             return Ok(());
         }
         if matches!(node, Node::Dir(_)) && to.starts_with(&format!("{from}/")) {
             return Err(Errno::INVAL);
+        }
+        if from.starts_with(&format!("{to}/")) {
+            return Err(Errno::NOTEMPTY);
         }
         match (&node, self.find(to).ok()) {
             (_, None) | (Node::File(_), Some(Node::File(_))) => {}

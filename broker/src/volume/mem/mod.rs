@@ -295,10 +295,12 @@ impl MemFile {
     }
 
     fn check_writable(&self, op: Op) -> Result<()> {
-        if self.writable {
-            return Ok(());
-        }
-        Err(VolumeError::new(op.name(), self.path.clone(), Errno::BADF.into()))
+        let errno = match op {
+            _ if self.writable => return Ok(()),
+            Op::Truncate => Errno::INVAL,
+            _ => Errno::BADF,
+        };
+        Err(VolumeError::new(op.name(), self.path.clone(), errno.into()))
     }
 }
 
