@@ -6,11 +6,11 @@
 //!
 //! As Kafka does, a request that cannot be answered closes the connection: an unknown API or version
 //! (ApiVersions excepted, KIP-511), or a body that does not decode. Bytes left over after a body are
-//! refused too (Kafka ignores them): what we do not understand we do not guess at.
+//! ignored, as Kafka ignores them. [`super::guard`] sees every request before the decoder does.
 
 use super::frame::{encode, Answer};
 use super::served::Served;
-use super::{api_versions, fetch, frame, produce, Broker, RequestContext};
+use super::{api_versions, fetch, frame, guard, produce, Broker, RequestContext};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use kafka_protocol::messages::*;
@@ -35,13 +35,13 @@ pub type Reply = BoxFuture<'static, Result<Answer, Hangup>>;
 /// A request that was started.
 pub struct Started {
     pub work: Work,
-    /// Bytes that the response may have beyond a small one.
-    pub response_bytes: usize,
+    /// Bytes that the request holds beside its frame, and that its response may have beyond a small one.
+    pub more_bytes: usize,
 }
 
 impl Started {
     fn small(work: Work) -> Self {
-        Started { work, response_bytes: 0 }
+        Started { work, more_bytes: 0 }
     }
 }
 
@@ -81,6 +81,16 @@ macro_rules! served {
                         call.answer(&response)
                     })))
                 })*
+                _ => Err(Hangup::new(format!("API {key:?} is not served"))),
+            }
+        }
+
+        /// Decodes a body and drops it; returns the number of bytes left over.
+        fn probe_body(key: ApiKey, version: i16, body: Bytes) -> Result<usize, Hangup> {
+            match key {
+                ApiKey::Produce => probe_as::<ProduceRequest>(version, body),
+                ApiKey::Fetch => probe_as::<FetchRequest>(version, body),
+                $(ApiKey::$key => probe_as::<$request>(version, body),)*
                 _ => Err(Hangup::new(format!("API {key:?} is not served"))),
             }
         }
@@ -126,8 +136,11 @@ pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Started, Hangup> {
     if !served.has(start.version) {
         return refuse_version(served, &start, frame).map(Started::small);
     }
-    let header = RequestHeader::decode(&mut frame, served.key.request_header_version(start.version))
-        .map_err(|e| Hangup::new(format!("{:?} version {}: header: {e}", served.key, start.version)))?;
+    let named =
+        |e: &dyn std::fmt::Display| Hangup::new(format!("{:?} version {}: {e}", served.key, start.version));
+    let header =
+        decode_header(&mut frame, served.key.request_header_version(start.version)).map_err(|e| named(&e))?;
+    let weight = guard::check_body(served.key, start.version, &frame).map_err(|e| named(&e))?;
     let cx = RequestContext {
         broker: peer.broker.clone(),
         api_version: start.version,
@@ -135,13 +148,14 @@ pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Started, Hangup> {
         client_host: peer.addr.ip(),
     };
     let call = Call { cx, correlation_id: start.correlation_id };
-    let named = |e: Hangup| Hangup::new(format!("{:?} version {}: {e}", served.key, start.version));
-    match served.key {
+    let mut started = match served.key {
         ApiKey::Produce => begin_produce(call, frame).await,
         ApiKey::Fetch => begin_fetch(call, frame),
         key => begin_in_turn(call, key, frame).map(Started::small),
     }
-    .map_err(named)
+    .map_err(|e| named(&e))?;
+    started.more_bytes += weight.bytes();
+    Ok(started)
 }
 
 /// Queues the batches now; the answer waits for them to be durable.
@@ -162,12 +176,12 @@ async fn begin_produce(call: Call, body: Bytes) -> Result<Started, Hangup> {
 
 fn begin_fetch(call: Call, body: Bytes) -> Result<Started, Hangup> {
     let request: FetchRequest = decode(body, call.cx.api_version)?;
-    let response_bytes = fetch::max_bytes(&request);
+    let more_bytes = fetch::max_bytes(&request);
     let work = Work::Beside(Box::pin(async move {
         let response = fetch::handle(&call.cx, request).await;
         call.answer(&response)
     }));
-    Ok(Started { work, response_bytes })
+    Ok(Started { work, more_bytes })
 }
 
 /// The first eight bytes, which all header versions share.
@@ -200,7 +214,7 @@ fn refuse_version(served: &Served, start: &Start, mut frame: Bytes) -> Result<Wo
         }
         ApiKey::Produce if (0..=2).contains(&start.version) => {
             let malformed = || Hangup::new(format!("Produce version {}: malformed", start.version));
-            RequestHeader::decode(&mut frame, 1).map_err(|_| malformed())?;
+            decode_header(&mut frame, 1)?;
             let body = produce::ancient::refuse(start.version, frame).ok_or_else(malformed)?;
             let answer = frame::with_header_v0(start.correlation_id, body.freeze());
             Ok(Work::Beside(Box::pin(async move { answer })))
@@ -209,10 +223,27 @@ fn refuse_version(served: &Served, start: &Start, mut frame: Bytes) -> Result<Wo
     }
 }
 
+/// What is done with a frame before anything is decided: guard, then decoder. It is what fuzzers and tests drive.
+/// Returns the number of bytes left over behind the body.
+pub fn probe(mut frame: Bytes) -> Result<usize, Hangup> {
+    let start = Start::peek(&frame)?;
+    let served = TABLE.iter().find(|s| s.key as i16 == start.key && s.has(start.version));
+    let key = served.ok_or_else(|| Hangup::new("not served"))?.key;
+    decode_header(&mut frame, key.request_header_version(start.version))?;
+    guard::check_body(key, start.version, &frame).map_err(|e| Hangup::new(e.to_string()))?;
+    probe_body(key, start.version, frame)
+}
+
+fn probe_as<R: Decodable>(version: i16, mut body: Bytes) -> Result<usize, Hangup> {
+    R::decode(&mut body, version).map_err(|e| Hangup::new(e.to_string()))?;
+    Ok(body.len())
+}
+
+fn decode_header(frame: &mut Bytes, version: i16) -> Result<RequestHeader, Hangup> {
+    guard::check_header(frame, version).map_err(|e| Hangup::new(format!("header: {e}")))?;
+    RequestHeader::decode(frame, version).map_err(|e| Hangup::new(format!("header: {e}")))
+}
+
 fn decode<R: Decodable>(mut body: Bytes, version: i16) -> Result<R, Hangup> {
-    let request = R::decode(&mut body, version).map_err(|e| Hangup::new(e.to_string()))?;
-    match body.len() {
-        0 => Ok(request),
-        n => Err(Hangup::new(format!("{n} bytes are left over"))),
-    }
+    R::decode(&mut body, version).map_err(|e| Hangup::new(e.to_string()))
 }

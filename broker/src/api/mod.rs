@@ -22,6 +22,7 @@ pub mod describe_log_dirs;
 pub mod dispatch;
 pub mod fetch;
 mod frame;
+pub mod guard;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod list_offsets;

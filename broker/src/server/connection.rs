@@ -121,7 +121,7 @@ impl Reader {
 
     async fn start(&mut self, peer: &Peer, frame: Bytes, mut share: Share) -> Result<(), Hangup> {
         let started = api::begin(peer, frame).await?;
-        share.grow(started.response_bytes);
+        share.grow(started.more_bytes);
         let reply = match started.work {
             Work::Beside(reply) => reply,
             Work::InTurn(work) => self.turns.run(work),

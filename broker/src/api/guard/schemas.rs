@@ -1,0 +1,186 @@
+//! The requests that are served, after Kafka's message definitions, as far as the served versions go.
+
+use super::schema::*;
+use kafka_protocol::messages::ApiKey;
+
+pub(super) fn of(key: ApiKey) -> Option<&'static Schema> {
+    Some(match key {
+        ApiKey::Produce => &PRODUCE,
+        ApiKey::Fetch => &FETCH,
+        ApiKey::ListOffsets => &LIST_OFFSETS,
+        ApiKey::Metadata => &METADATA,
+        ApiKey::OffsetCommit => &OFFSET_COMMIT,
+        ApiKey::OffsetFetch => &OFFSET_FETCH,
+        ApiKey::FindCoordinator => &FIND_COORDINATOR,
+        ApiKey::JoinGroup => &JOIN_GROUP,
+        ApiKey::Heartbeat => &HEARTBEAT,
+        ApiKey::LeaveGroup => &LEAVE_GROUP,
+        ApiKey::SyncGroup => &SYNC_GROUP,
+        ApiKey::DescribeGroups => &DESCRIBE_GROUPS,
+        ApiKey::ListGroups => &LIST_GROUPS,
+        ApiKey::ApiVersions => &API_VERSIONS,
+        ApiKey::CreateTopics => &CREATE_TOPICS,
+        ApiKey::DeleteTopics => &DELETE_TOPICS,
+        ApiKey::DeleteRecords => &DELETE_RECORDS,
+        ApiKey::InitProducerId => &INIT_PRODUCER_ID,
+        ApiKey::OffsetForLeaderEpoch => &OFFSET_FOR_LEADER_EPOCH,
+        ApiKey::DescribeConfigs => &DESCRIBE_CONFIGS,
+        ApiKey::AlterConfigs => &ALTER_CONFIGS,
+        ApiKey::DescribeLogDirs => &DESCRIBE_LOG_DIRS,
+        ApiKey::CreatePartitions => &CREATE_PARTITIONS,
+        ApiKey::DeleteGroups => &DELETE_GROUPS,
+        ApiKey::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
+        ApiKey::ListPartitionReassignments => &LIST_PARTITION_REASSIGNMENTS,
+        ApiKey::OffsetDelete => &OFFSET_DELETE,
+        ApiKey::DescribeCluster => &DESCRIBE_CLUSTER,
+        _ => return None,
+    })
+}
+
+const PRODUCE: Schema = request(
+    9,
+    &[
+        STRING, // transactional id
+        INT16,  // acks
+        INT32,  // timeout
+        array(&[STRING, array(&[INT32, BYTES])]),
+    ],
+);
+
+const FETCH: Schema = Schema {
+    flexible_since: 12,
+    fields: &[
+        INT32, // replica id
+        INT32, // max wait
+        INT32, // min bytes
+        INT32, // max bytes
+        INT8,  // isolation
+        INT32.since(7),
+        INT32.since(7), // session id and epoch
+        array(&[
+            STRING,
+            array(&[
+                INT32,
+                INT32.since(9), // current leader epoch
+                INT64,
+                INT32.since(12), // last fetched epoch
+                INT64.since(5),  // log start
+                INT32,
+            ]),
+        ]),
+        array(&[STRING, INT32S]).since(7), // forgotten topics
+        STRING.since(11),                  // rack
+    ],
+    tags: &[(0, Kind::String)], // cluster id
+};
+
+const LIST_OFFSETS: Schema =
+    request(6, &[INT32, INT8.since(2), array(&[STRING, array(&[INT32, INT32.since(4), INT64])])]);
+
+const METADATA: Schema =
+    request(9, &[array(&[UUID.since(10), STRING]), BOOL.since(4), BOOL.since(8).until(10), BOOL.since(8)]);
+
+const OFFSET_COMMIT: Schema = request(
+    8,
+    &[
+        STRING,
+        INT32,
+        STRING,
+        STRING.since(7),         // group instance id
+        INT64.since(2).until(4), // retention
+        array(&[STRING, array(&[INT32, INT64, INT32.since(6), STRING])]),
+    ],
+);
+
+const OFFSET_FETCH: Schema = request(
+    6,
+    &[
+        STRING.until(7),
+        array(&[STRING, INT32S]).until(7),
+        array(&[STRING, array(&[STRING, INT32S])]).since(8),
+        BOOL.since(7),
+    ],
+);
+
+const FIND_COORDINATOR: Schema = request(3, &[STRING.until(3), INT8.since(1), STRINGS.since(4)]);
+
+const JOIN_GROUP: Schema = request(
+    6,
+    &[
+        STRING,
+        INT32,
+        INT32.since(1), // rebalance timeout
+        STRING,
+        STRING.since(5), // group instance id
+        STRING,
+        array(&[STRING, BYTES]),
+        STRING.since(8), // reason
+    ],
+);
+
+const HEARTBEAT: Schema = request(4, &[STRING, INT32, STRING, STRING.since(3)]);
+
+const LEAVE_GROUP: Schema =
+    request(4, &[STRING, STRING.until(2), array(&[STRING, STRING, STRING.since(5)]).since(3)]);
+
+const SYNC_GROUP: Schema = request(
+    4,
+    &[
+        STRING,
+        INT32,
+        STRING,
+        STRING.since(3), // group instance id
+        STRING.since(5),
+        STRING.since(5), // protocol type and name
+        array(&[STRING, BYTES]),
+    ],
+);
+
+const DESCRIBE_GROUPS: Schema = request(5, &[STRINGS, BOOL.since(3)]);
+
+const LIST_GROUPS: Schema = request(3, &[STRINGS.since(4)]);
+
+const DELETE_GROUPS: Schema = request(2, &[STRINGS]);
+
+const OFFSET_DELETE: Schema = request(NEVER, &[STRING, array(&[STRING, array(&[INT32])])]);
+
+const API_VERSIONS: Schema = request(3, &[STRING.since(3), STRING.since(3)]);
+
+const CREATE_TOPICS: Schema = request(
+    5,
+    &[
+        array(&[
+            STRING,
+            INT32,
+            INT16,
+            array(&[INT32, INT32S]),  // assignments
+            array(&[STRING, STRING]), // configs
+        ]),
+        INT32,
+        BOOL,
+    ],
+);
+
+const DELETE_TOPICS: Schema = request(4, &[array(&[STRING, UUID]).since(6), STRINGS.until(5), INT32]);
+
+const DELETE_RECORDS: Schema = request(2, &[array(&[STRING, array(&[INT32, INT64])]), INT32]);
+
+const INIT_PRODUCER_ID: Schema = request(2, &[STRING, INT32, INT64.since(3), INT16.since(3)]);
+
+const OFFSET_FOR_LEADER_EPOCH: Schema =
+    request(4, &[INT32.since(3), array(&[STRING, array(&[INT32, INT32, INT32])])]);
+
+const DESCRIBE_CONFIGS: Schema = request(4, &[array(&[INT8, STRING, STRINGS]), BOOL, BOOL.since(3)]);
+
+const ALTER_CONFIGS: Schema = request(2, &[array(&[INT8, STRING, array(&[STRING, STRING])]), BOOL]);
+
+const INCREMENTAL_ALTER_CONFIGS: Schema =
+    request(1, &[array(&[INT8, STRING, array(&[STRING, INT8, STRING])]), BOOL]);
+
+const DESCRIBE_LOG_DIRS: Schema = request(2, &[array(&[STRING, INT32S])]);
+
+const CREATE_PARTITIONS: Schema = request(2, &[array(&[STRING, INT32, array(&[INT32S])]), INT32, BOOL]);
+
+const LIST_PARTITION_REASSIGNMENTS: Schema = request(0, &[INT32, array(&[STRING, INT32S])]);
+
+const DESCRIBE_CLUSTER: Schema = request(0, &[BOOL, INT8.since(1)]);
