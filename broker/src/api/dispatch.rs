@@ -8,15 +8,21 @@
 //! (ApiVersions excepted, KIP-511), or a body that does not decode. Bytes left over after a body are
 //! ignored, as Kafka ignores them. [`super::guard`] sees every request before the decoder does.
 
+use super::first_error::FirstError;
 use super::frame::{encode, Answer};
 use super::served::Served;
 use super::{api_versions, fetch, frame, guard, produce, Broker, RequestContext};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of the length before every frame.
+const LENGTH_PREFIX: u64 = 4;
 
 /// The connection is to be closed, and why. The server logs it in one line.
 #[derive(Debug, thiserror::Error)]
@@ -118,22 +124,41 @@ served! {
 /// A request's context together with what its answer needs.
 struct Call {
     cx: RequestContext,
+    key: ApiKey,
     correlation_id: i32,
+    /// When the request had arrived, on the broker's clock.
+    arrived: Duration,
 }
 
 impl Call {
-    fn answer<R: Encodable + HeaderVersion>(&self, response: &R) -> Result<Answer, Hangup> {
-        encode(self.correlation_id, self.cx.api_version, response)
+    fn answer<R: Encodable + HeaderVersion + FirstError>(&self, response: &R) -> Result<Answer, Hangup> {
+        self.count(response);
+        let answer = encode(self.correlation_id, self.cx.api_version, response)?;
+        self.cx.broker.metrics.server.response_bytes.inc_by(answer.len() as u64);
+        Ok(answer)
+    }
+
+    fn count(&self, response: &impl FirstError) {
+        let broker = &self.cx.broker;
+        let took = broker.env.clock.boot().saturating_sub(self.arrived);
+        broker.metrics.server.answered(self.key, response.first_error(), took);
     }
 }
 
 /// Starts one request.
 pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Started, Hangup> {
+    let arrived = peer.broker.env.clock.boot();
+    peer.broker.metrics.server.request_bytes.inc_by(LENGTH_PREFIX + frame.len() as u64);
     let start = Start::peek(&frame)?;
     let Some(served) = TABLE.iter().find(|s| s.key as i16 == start.key) else {
         return Err(Hangup::new(format!("unknown API key {} version {}", start.key, start.version)));
     };
     if !served.has(start.version) {
+        peer.broker.metrics.server.answered(
+            served.key,
+            ResponseError::UnsupportedVersion.code(),
+            Duration::ZERO,
+        );
         return refuse_version(served, &start, frame).map(Started::small);
     }
     let named =
@@ -147,7 +172,7 @@ pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Started, Hangup> {
         client_id: header.client_id.map(|s| s.to_string()).unwrap_or_default(),
         client_host: peer.addr.ip(),
     };
-    let call = Call { cx, correlation_id: start.correlation_id };
+    let call = Call { cx, key: served.key, correlation_id: start.correlation_id, arrived };
     let mut started = match served.key {
         ApiKey::Produce => begin_produce(call, frame).await,
         ApiKey::Fetch => begin_fetch(call, frame),
@@ -167,9 +192,15 @@ async fn begin_produce(call: Call, body: Bytes) -> Result<Started, Hangup> {
         let response = pending.finish().await;
         match produce::first_error(&response) {
             _ if wants_answer => call.answer(&response),
-            None => Ok(Answer::Silence),
+            None => {
+                call.count(&response);
+                Ok(Answer::Silence)
+            }
             // As Kafka: there is no other way to let an acks=0 producer know.
-            Some(code) => Err(Hangup::new(format!("produce with acks=0 failed with error {code}"))),
+            Some(code) => {
+                call.count(&response);
+                Err(Hangup::new(format!("produce with acks=0 failed with error {code}")))
+            }
         }
     }))))
 }

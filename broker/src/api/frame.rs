@@ -14,6 +14,16 @@ pub enum Answer {
     Silence,
 }
 
+impl Answer {
+    /// Bytes that go over the wire.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Answer::Frame(pieces) => pieces.iter().map(Bytes::len).sum(),
+            Answer::Silence => 0,
+        }
+    }
+}
+
 /// Encodes a response frame. The header's version follows the request's (KIP-511 keeps that of
 /// ApiVersions at 0), and an encoding error closes the connection: the client could not read on.
 pub(super) fn encode<R: Encodable + HeaderVersion>(

@@ -21,6 +21,7 @@ pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod dispatch;
 pub mod fetch;
+mod first_error;
 mod frame;
 pub mod guard;
 pub mod incremental_alter_configs;

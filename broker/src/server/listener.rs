@@ -2,7 +2,9 @@
 
 use super::connection::{self, End, Limits};
 use crate::api::{Broker, Closing, Peer};
+use crate::metrics::ServerMetrics;
 use crate::rt;
+use prometheus_client::metrics::gauge::Gauge;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -24,13 +26,16 @@ pub struct Open {
 }
 
 impl Open {
-    fn enter(self: &Arc<Self>, max: usize) -> Option<Entry> {
+    fn enter(self: &Arc<Self>, max: usize, metrics: &ServerMetrics) -> Option<Entry> {
         // Only the accept loop enters, so nothing comes between the two.
         if self.count.load(Ordering::Acquire) >= max {
+            metrics.connections_refused.inc();
             return None;
         }
+        metrics.connections_accepted.inc();
+        metrics.connections.inc();
         self.count.fetch_add(1, Ordering::AcqRel);
-        Some(Entry(self.clone()))
+        Some(Entry(self.clone(), metrics.connections.clone()))
     }
 
     /// Returns once none is open.
@@ -41,10 +46,11 @@ impl Open {
     }
 }
 
-struct Entry(Arc<Open>);
+struct Entry(Arc<Open>, Gauge);
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        self.1.dec();
         self.0.count.fetch_sub(1, Ordering::AcqRel);
         self.0.fewer.notify_one();
     }
@@ -66,7 +72,7 @@ pub async fn run(listener: TcpListener, broker: Arc<Broker>, open: Arc<Open>, cu
         match accepted {
             Ok((stream, addr)) => {
                 rest = REST_MIN;
-                match open.enter(max) {
+                match open.enter(max, &broker.metrics.server) {
                     Some(entry) => spawn(stream, addr, broker.clone(), entry, cut.clone()),
                     None => refused.count(addr, max, broker.env.clock.boot()),
                 }
