@@ -133,7 +133,18 @@ struct Call {
 impl Call {
     fn answer<R: Encodable + HeaderVersion + FirstError>(&self, response: &R) -> Result<Answer, Hangup> {
         self.count(response);
-        let answer = encode(self.correlation_id, self.cx.api_version, response)?;
+        self.sent(encode(self.correlation_id, self.cx.api_version, response)?)
+    }
+
+    /// Its records, if large, are not copied.
+    fn answer_fetch(&self, response: FetchResponse) -> Result<Answer, Hangup> {
+        self.count(&response);
+        let version = self.cx.api_version;
+        let body = fetch::encode::pieces(version, response).map_err(|e| Hangup::new(e.to_string()))?;
+        self.sent(frame::with_header(self.correlation_id, FetchResponse::header_version(version), body)?)
+    }
+
+    fn sent(&self, answer: Answer) -> Result<Answer, Hangup> {
         self.cx.broker.metrics.server.response_bytes.inc_by(answer.len() as u64);
         Ok(answer)
     }
@@ -190,17 +201,14 @@ async fn begin_produce(call: Call, body: Bytes) -> Result<Started, Hangup> {
     let pending = produce::start(&call.cx, request).await;
     Ok(Started::small(Work::Beside(Box::pin(async move {
         let response = pending.finish().await;
-        match produce::first_error(&response) {
-            _ if wants_answer => call.answer(&response),
-            None => {
-                call.count(&response);
-                Ok(Answer::Silence)
-            }
+        if wants_answer {
+            return call.answer(&response);
+        }
+        call.count(&response);
+        match response.first_error() {
+            0 => Ok(Answer::Silence),
             // As Kafka: there is no other way to let an acks=0 producer know.
-            Some(code) => {
-                call.count(&response);
-                Err(Hangup::new(format!("produce with acks=0 failed with error {code}")))
-            }
+            code => Err(Hangup::new(format!("produce with acks=0 failed with error {code}"))),
         }
     }))))
 }
@@ -210,7 +218,7 @@ fn begin_fetch(call: Call, body: Bytes) -> Result<Started, Hangup> {
     let more_bytes = fetch::max_bytes(&request);
     let work = Work::Beside(Box::pin(async move {
         let response = fetch::handle(&call.cx, request).await;
-        call.answer(&response)
+        call.answer_fetch(response)
     }));
     Ok(Started { work, more_bytes })
 }
@@ -247,7 +255,7 @@ fn refuse_version(served: &Served, start: &Start, mut frame: Bytes) -> Result<Wo
             let malformed = || Hangup::new(format!("Produce version {}: malformed", start.version));
             decode_header(&mut frame, 1)?;
             let body = produce::ancient::refuse(start.version, frame).ok_or_else(malformed)?;
-            let answer = frame::with_header_v0(start.correlation_id, body.freeze());
+            let answer = frame::with_header(start.correlation_id, 0, vec![body.freeze()]);
             Ok(Work::Beside(Box::pin(async move { answer })))
         }
         key => Err(Hangup::new(format!("unsupported version {} of {key:?}", start.version))),

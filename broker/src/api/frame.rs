@@ -46,11 +46,74 @@ pub(super) fn encode<R: Encodable + HeaderVersion>(
     Ok(Answer::Frame(vec![buf.freeze()]))
 }
 
-/// A body that was encoded by hand, behind a version-0 response header.
-pub(super) fn with_header_v0(correlation_id: i32, body: Bytes) -> Result<Answer, Hangup> {
-    let mut head = BytesMut::with_capacity(8);
-    let size = i32::try_from(4 + body.len()).map_err(|_| Hangup::new("the response would be too long"))?;
-    head.put_i32(size);
+/// A body that was encoded here and not by the library, behind a response header of version 0 or 1.
+pub(super) fn with_header(
+    correlation_id: i32,
+    header_version: i16,
+    body: Vec<Bytes>,
+) -> Result<Answer, Hangup> {
+    let size = 4 + usize::from(header_version >= 1) + body.iter().map(Bytes::len).sum::<usize>();
+    let announced =
+        i32::try_from(size).map_err(|_| Hangup::new(format!("the response would have {size} bytes")))?;
+    let mut head = BytesMut::with_capacity(9);
+    head.put_i32(announced);
     head.put_i32(correlation_id);
-    Ok(Answer::Frame(vec![head.freeze(), body]))
+    if header_version >= 1 {
+        // No tagged fields.
+        head.put_u8(0);
+    }
+    let mut pieces = Vec::with_capacity(1 + body.len());
+    pieces.push(head.freeze());
+    pieces.extend(body);
+    Ok(Answer::Frame(pieces))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kafka_protocol::messages::{
+        ApiVersionsResponse, DescribeClusterResponse, FetchResponse, HeartbeatResponse,
+    };
+
+    fn bytes(answer: Result<Answer, Hangup>) -> Vec<u8> {
+        match answer {
+            Ok(Answer::Frame(pieces)) => pieces.concat(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Kafka's protocol guide: Response Header v0 is the correlation id; v1 adds tagged fields.
+    #[test]
+    fn response_headers_follow_the_requests_version_exactly() {
+        let heartbeat = HeartbeatResponse::default().with_error_code(27);
+        let v0 = [0, 0, 0, 6, 1, 2, 3, 4, 0, 27];
+        let v3 = [0, 0, 0, 10, 1, 2, 3, 4, 0, 0, 0, 0, 0, 27];
+        let v4 = [0, 0, 0, 12, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 27, 0];
+        assert_eq!(bytes(encode(0x01020304, 0, &heartbeat)), v0);
+        assert_eq!(bytes(encode(0x01020304, 3, &heartbeat)), v3);
+        assert_eq!(bytes(encode(0x01020304, 4, &heartbeat)), v4);
+    }
+
+    /// KIP-511: a client that does not know the versions yet must be able to read it.
+    #[test]
+    fn api_versions_has_header_version_0_for_ever() {
+        let body = ApiVersionsResponse::default().with_error_code(35);
+        let v0 = [0, 0, 0, 10, 0, 0, 0, 9, 0, 35, 0, 0, 0, 0];
+        let v3 = [0, 0, 0, 12, 0, 0, 0, 9, 0, 35, 1, 0, 0, 0, 0, 0];
+        assert_eq!(bytes(encode(9, 0, &body)), v0);
+        // Default-valued tagged fields are left out: the count of tagged fields is 0.
+        assert_eq!(bytes(encode(9, 3, &body)), v3);
+    }
+
+    #[test]
+    fn a_body_of_our_own_gets_the_same_header() {
+        for version in 4..=12 {
+            let response = FetchResponse::default();
+            let library = bytes(encode(5, version, &response));
+            let body = crate::api::fetch::encode::pieces(version, response).unwrap();
+            assert_eq!(bytes(with_header(5, FetchResponse::header_version(version), body)), library);
+        }
+        let always_flexible = bytes(encode(5, 0, &DescribeClusterResponse::default()));
+        assert_eq!(always_flexible[8], 0, "header version 1 from the API's version 0 on");
+    }
 }

@@ -161,12 +161,6 @@ fn success(response: PartitionProduceResponse, appended: Appended) -> PartitionP
         .with_log_start_offset(appended.log_start.0)
 }
 
-/// The first error in a response; with `acks=0` it is what closes the connection.
-pub(super) fn first_error(response: &ProduceResponse) -> Option<i16> {
-    let rows = response.responses.iter().flat_map(|t| &t.partition_responses);
-    rows.map(|p| p.error_code).find(|code| *code != 0)
-}
-
 /// When a request's patience ends. Measured on the broker's clock, over start and finish together.
 struct Deadline {
     clock: std::sync::Arc<dyn crate::rt::Clock>,

@@ -12,6 +12,7 @@
 
 mod allotment;
 mod arrivals;
+pub(super) mod encode;
 mod pass;
 
 use super::RequestContext;
