@@ -114,7 +114,7 @@ fn edge(offset: Offset, epoch: i32) -> Found {
 }
 
 async fn search(
-    partition: &Partition,
+    partition: &std::sync::Arc<Partition>,
     timestamp: i64,
     end: Offset,
 ) -> Result<Option<Found>, crate::storage::ReadError> {

@@ -14,6 +14,11 @@ pub trait Fence: Send + Sync + 'static {
     /// The present lease's token, if the right to act stands now.
     fn right(&self) -> Option<u64>;
 
+    /// Who holds the lease, for people who read a claim.
+    fn holder(&self) -> String {
+        String::new()
+    }
+
     /// Whether the lease of `token` still stands.
     fn holds(&self, token: u64) -> bool {
         self.right() == Some(token)

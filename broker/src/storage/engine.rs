@@ -1,63 +1,153 @@
 //! All partitions of a broker.
+//!
+//! Attaching a partition costs memory only; it opens when it is first used, or when the background task
+//! comes round to it, so that a broker with ten thousand partitions answers at once after its start.
 
-use super::{api::*, partition::Partition};
+use super::api::*;
+use super::handles::Handles;
+use super::partition::{Life, Partition};
 use crate::config::{StorageConfig, TopicConfig};
 use crate::metrics::StorageMetrics;
-use crate::rt::Env;
+use crate::rt::{Clock, Entropy, Env};
 use crate::types::TopicId;
+use crate::volume::Volume;
+use futures::stream::StreamExt;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
-pub struct Engine;
+/// Partitions that open side by side: enough to hide the volume's latency, few enough to leave it room.
+const OPENS: usize = 16;
+/// Partitions that close side by side at a clean stop.
+const CLOSES: usize = 32;
+/// Pause between two looks for closed partitions.
+const OPEN_ROUND: Duration = Duration::from_secs(1);
+
+/// What all partitions share.
+pub(super) struct Shared {
+    pub volume: Arc<dyn Volume>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    pub fence: Arc<dyn Fence>,
+    pub config: StorageConfig,
+    pub metrics: Arc<StorageMetrics>,
+    pub handles: Handles,
+    pub opens: Semaphore,
+}
+
+pub struct Engine {
+    shared: Arc<Shared>,
+    partitions: RwLock<BTreeMap<(TopicId, i32), Arc<Partition>>>,
+}
 
 impl Engine {
     /// No I/O happens here.
     pub fn new(
-        _env: Env,
-        _fence: Arc<dyn Fence>,
-        _config: StorageConfig,
-        _metrics: Arc<StorageMetrics>,
+        env: Env,
+        fence: Arc<dyn Fence>,
+        config: StorageConfig,
+        metrics: Arc<StorageMetrics>,
     ) -> Arc<Self> {
-        unimplemented!()
+        let handles = Handles::new(env.volume.clone(), metrics.clone(), config.max_open_files);
+        let shared = Shared {
+            volume: env.volume,
+            clock: env.clock,
+            entropy: env.entropy,
+            fence,
+            config,
+            metrics,
+            handles,
+            opens: Semaphore::new(OPENS),
+        };
+        Arc::new(Engine { shared: Arc::new(shared), partitions: RwLock::default() })
     }
 
     /// Makes a partition known, closed. It opens when first used, or by [`Engine::run`] in the background.
-    pub fn attach(&self, _spec: PartitionSpec) -> Arc<Partition> {
-        unimplemented!()
+    pub fn attach(&self, spec: PartitionSpec) -> Arc<Partition> {
+        let key = (spec.topic_id, spec.index);
+        let mut all = self.partitions.write();
+        all.entry(key).or_insert_with(|| Partition::new(spec, self.shared.clone())).clone()
     }
 
-    pub fn get(&self, _topic: TopicId, _index: i32) -> Option<Arc<Partition>> {
-        unimplemented!()
+    pub fn get(&self, topic: TopicId, index: i32) -> Option<Arc<Partition>> {
+        self.partitions.read().get(&(topic, index)).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Partition>> {
+        self.partitions.read().values().cloned().collect()
+    }
+
+    fn of_topic(&self, topic: TopicId) -> Vec<Arc<Partition>> {
+        let all = self.partitions.read();
+        all.range((topic, i32::MIN)..=(topic, i32::MAX)).map(|(_, p)| p.clone()).collect()
     }
 
     /// Live change of a topic's configuration.
-    pub fn reconfigure(&self, _topic: TopicId, _config: Arc<TopicConfig>) {
-        unimplemented!()
+    pub fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>) {
+        for p in self.of_topic(topic) {
+            p.set_config(config.clone());
+        }
     }
 
     /// Closes all partitions of a topic and writes nothing (design: *abandon*); forgets them.
-    pub async fn abandon_topic(&self, _topic: TopicId) {
-        unimplemented!()
+    pub async fn abandon_topic(&self, topic: TopicId) {
+        let gone = self.of_topic(topic);
+        {
+            let mut all = self.partitions.write();
+            gone.iter().for_each(|p| drop(all.remove(&(topic, p.spec.index))));
+        }
+        gone.iter().for_each(|p| p.drop_now(Life::Abandoned));
     }
 
     /// The lease ended: every partition fails its waiters with `NotLeader` and closes, writing nothing. Each
     /// reopens under a new epoch when used again under the next lease.
     pub fn drop_all(&self) {
-        unimplemented!()
+        self.all().iter().for_each(|p| p.drop_now(Life::Closed));
     }
 
-    /// Background work until cancelled: opens closed partitions at a gentle rate, sweeps retention, closes
-    /// idle files, re-drives stalled partitions.
+    /// Background work until cancelled: opens closed partitions, sweeps retention.
     pub async fn run(self: Arc<Self>) {
-        unimplemented!()
+        let mut swept = self.shared.clock.boot();
+        loop {
+            self.open_closed().await;
+            if self.shared.clock.boot().saturating_sub(swept) >= self.shared.config.retention_check {
+                self.sweep().await;
+                swept = self.shared.clock.boot();
+            }
+            tokio::time::sleep(OPEN_ROUND.min(self.shared.config.retention_check)).await;
+        }
+    }
+
+    async fn open_closed(&self) {
+        let closed = self.all().into_iter().filter(|p| p.is_closed());
+        // Half of the places: whoever is waiting for a partition must find one.
+        futures::stream::iter(closed)
+            .for_each_concurrent(OPENS / 2, |p| async move {
+                if self.shared.fence.right().is_some() {
+                    drop(p.lead().await);
+                }
+            })
+            .await;
+    }
+
+    /// One retention pass over all partitions.
+    pub async fn sweep(&self) {
+        futures::stream::iter(self.all())
+            .for_each_concurrent(OPENS / 2, |p| async move { p.sweep().await })
+            .await;
     }
 
     /// Clean stop: flush, checkpoint at the end, close (design: *relinquish*).
     pub async fn shutdown(&self) {
-        unimplemented!()
+        futures::stream::iter(self.all())
+            .for_each_concurrent(CLOSES, |p| async move { p.relinquish().await })
+            .await;
     }
 
-    /// For metrics and DescribeLogDirs, in topic and partition order.
+    /// For metrics and DescribeLogDirs, by topic id and partition.
     pub fn statuses(&self) -> Vec<PartitionStatus> {
-        unimplemented!()
+        self.partitions.read().values().map(|p| p.status()).collect()
     }
 }

@@ -2,12 +2,41 @@
 //!
 //! It knows no Kafka request. It takes record batches as opaque bytes, of which it reads the fixed-size
 //! header only, and gives them back as they came.
+//!
+//! ```text
+//! engine      all partitions; background opening and retention
+//! partition   one partition's life, queue and published view
+//!   lifecycle   opening, installing, clean stop
+//!   committer   group commit: write, sync, publish, answer
+//!   maintain    checkpoints, log start, retention
+//!   read        fetches and lookups
+//! recovery    claim, scan, seal, copy the doubtful tail
+//! scan        walking a segment file
+//! segment, index, producers, batch, records, names, docs, handles, guarded: parts of these
+//! ```
 
 mod api;
 pub mod batch;
+mod committer;
+pub mod docs;
 mod engine;
+mod guarded;
+mod handles;
+pub mod index;
+mod lifecycle;
+mod maintain;
+pub mod names;
 mod partition;
+pub mod producers;
+mod read;
+pub mod records;
+pub mod recovery;
+pub mod scan;
+mod segment;
 
 pub use api::*;
 pub use engine::Engine;
 pub use partition::{Partition, Ticket, WatchGuard};
+
+#[cfg(test)]
+mod tests;

@@ -1,85 +1,573 @@
-//! A partition.
+//! A partition: its life, its queue of appends, and what readers may see.
+//!
+//! Promises: offsets are dense and in call order; an ack is given when the committer (see `committer`)
+//! has made the batch as durable as asked, under a lease that stood before and after; readers load a
+//! published [`View`] and never wait for an append. Does not do: I/O under its lock, or anything about requests.
+//!
+//! ```text
+//! Closed ──use──▶ Opening ──▶ Leading ──stuck or failed write──▶ Stalled ──answers again──▶ Opening
+//!   ▲                │           │ ──clean stop──▶ Relinquished
+//!   └──lease ended───┴───────────┘ ──topic deleted──▶ Abandoned (from any)
+//! ```
 
 use super::api::*;
+use super::batch::{self, Header};
+use super::committer;
+use super::docs::Manifest;
+use super::engine::Shared;
+use super::guarded::Failure;
+use super::producers::Producers;
+use super::segment::{Active, Segment};
 use crate::config::TopicConfig;
-use crate::types::{Epoch, Offset};
+use crate::types::{Epoch, Offset, Pos};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
-use tokio::sync::Notify;
+use std::time::Duration;
+use tokio::sync::{oneshot, Notify};
+
+/// How long a request waits for a partition that is being opened.
+const OPEN_WAIT: Duration = Duration::from_secs(10);
+
+/// What readers may see. Replaced as a whole, never changed.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub epoch: Epoch,
+    /// The lease under which this was published.
+    pub token: u64,
+    pub log_start: Offset,
+    pub hwm: Offset,
+    /// Closed segments by base offset.
+    pub segments: Arc<Vec<Arc<Segment>>>,
+    pub active: Option<Arc<Active>>,
+    /// End of what is visible in the active segment.
+    pub active_end: Pos,
+    pub leader_epochs: Arc<Vec<(Epoch, Offset)>>,
+}
+
+impl View {
+    pub fn marks(&self) -> Marks {
+        Marks { epoch: self.epoch, log_start: self.log_start, hwm: self.hwm, lso: self.hwm }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.sealed.end_pos.0).sum::<u64>() + self.active_end.0
+    }
+}
+
+/// One batch on its way to the log.
+pub(super) struct Pending {
+    pub header: Header,
+    pub bytes: [Bytes; 2],
+    pub base: Offset,
+    pub end: Offset,
+    pub size: u64,
+    /// The timestamp the log sees: the append time under LogAppendTime.
+    pub max_timestamp: i64,
+}
+
+pub(super) struct Waiter {
+    end: Offset,
+    acks: Acks,
+    done: oneshot::Sender<Result<(), AppendError>>,
+}
+
+/// One opening of a partition, for as long as it leads.
+pub(super) struct Incarnation {
+    pub epoch: Epoch,
+    pub token: u64,
+    pub generation: u64,
+    /// Possession is the right to touch the log files.
+    pub log: tokio::sync::Mutex<committer::LogWriter>,
+    /// Possession is the right to replace manifest, checkpoint and snapshot.
+    pub meta: tokio::sync::Mutex<MetaWriter>,
+}
+
+pub(super) struct MetaWriter {
+    pub manifest: Manifest,
+}
+
+pub(super) struct Leader {
+    pub inc: Arc<Incarnation>,
+    pub next: Offset,
+    pub producers: Producers,
+    pub queue: VecDeque<Pending>,
+    pub queued_bytes: u64,
+    pub committing: bool,
+    /// Accept nothing more: a clean stop is under way.
+    pub draining: bool,
+    waiters: Vec<Waiter>,
+}
+
+pub(super) enum Life {
+    Closed,
+    /// `failing`: appends fail at once rather than wait, since this follows a stall or a failed attempt.
+    Opening {
+        failing: Option<String>,
+    },
+    Leading(Box<Leader>),
+    Stalled(String),
+    Relinquished,
+    Abandoned,
+}
+
+pub(super) struct State {
+    pub life: Life,
+    /// Counts lives: work of an earlier one that ends late changes nothing.
+    pub generation: u64,
+}
 
 pub struct Partition {
-    spec: PartitionSpec,
+    pub(super) spec: PartitionSpec,
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: ArcSwap<TopicConfig>,
+    pub(super) state: Mutex<State>,
+    pub(super) view: ArcSwapOption<View>,
+    /// Told whenever the life changes or room appears in the queue.
+    pub(super) changed: Notify,
+    watchers: Mutex<Watchers>,
+    visible: AtomicU64,
+    leo: AtomicI64,
+    /// The highest epoch that this process has used here.
+    pub(super) floor: Mutex<Epoch>,
+}
+
+#[derive(Default)]
+struct Watchers {
+    next: u64,
+    by_id: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// A promise that [`Partition::start_append`] gave: the batch has its place in the queue.
-pub struct Ticket;
+pub struct Ticket {
+    appended: Appended,
+    done: Option<oneshot::Receiver<Result<(), AppendError>>>,
+}
 
 impl Ticket {
     /// Waits until the batch is as durable as its `acks` asked.
     pub async fn wait(self) -> Result<Appended, AppendError> {
-        unimplemented!()
+        match self.done {
+            None => Ok(self.appended),
+            // A dropped sender is a partition that went away with its waiters.
+            Some(done) => done.await.unwrap_or(Err(AppendError::NotLeader)).map(|()| self.appended),
+        }
     }
 }
 
 /// Keeps a long poll registered; dropping it unregisters.
-pub struct WatchGuard;
+pub struct WatchGuard {
+    partition: Arc<Partition>,
+    id: u64,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.partition.watchers.lock().by_id.remove(&self.id);
+    }
+}
 
 impl Partition {
+    pub(super) fn new(spec: PartitionSpec, shared: Arc<Shared>) -> Arc<Partition> {
+        Arc::new(Partition {
+            config: ArcSwap::new(spec.config.clone()),
+            spec,
+            shared,
+            state: Mutex::new(State { life: Life::Closed, generation: 0 }),
+            view: ArcSwapOption::empty(),
+            changed: Notify::new(),
+            watchers: Mutex::default(),
+            visible: AtomicU64::new(0),
+            leo: AtomicI64::new(0),
+            floor: Mutex::new(Epoch(0)),
+        })
+    }
+
     pub fn spec(&self) -> &PartitionSpec {
         &self.spec
     }
 
     pub fn config(&self) -> Arc<TopicConfig> {
-        self.spec.config.clone()
+        self.config.load_full()
+    }
+
+    pub(super) fn set_config(&self, config: Arc<TopicConfig>) {
+        self.config.store(config);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state.lock().life, Life::Closed)
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.spec.dir)
     }
 
     /// Validates and queues one batch. Waits while the partition opens or its queue is full. Batches
     /// get their offsets in the order in which calls to this return.
-    pub async fn start_append(&self, _req: AppendRequest) -> Result<Ticket, AppendError> {
-        unimplemented!()
+    pub async fn start_append(self: &Arc<Self>, req: AppendRequest) -> Result<Ticket, AppendError> {
+        let config = self.config();
+        let now = self.shared.clock.wall_ms();
+        let header = batch::validate(&req.records, &config, now)?;
+        if config.cleanup_policy.compact {
+            super::records::require_keys(&req.records, &header, &self.shared.metrics)?;
+        }
+        loop {
+            // Registered before looking, so that no change is missed.
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            self.lead().await.map_err(|e| match e {
+                Unavailable::NotLeader => AppendError::NotLeader,
+                Unavailable::Storage(why) => AppendError::Storage(why),
+            })?;
+            if let Some(answer) = self.enqueue(&req, &header, &config, now) {
+                return answer;
+            }
+            changed.await;
+        }
     }
 
-    pub async fn read(&self, _req: ReadRequest) -> Result<ReadOk, ReadError> {
-        unimplemented!()
+    /// `None`: no room, or the life changed; try again.
+    fn enqueue(
+        self: &Arc<Self>,
+        req: &AppendRequest,
+        header: &Header,
+        config: &TopicConfig,
+        now: i64,
+    ) -> Option<Result<Ticket, AppendError>> {
+        let mut state = self.state.lock();
+        let Life::Leading(leader) = &mut state.life else { return None };
+        if leader.draining || !self.shared.fence.holds(leader.inc.token) {
+            return Some(Err(AppendError::NotLeader));
+        }
+        let size = header.size;
+        if leader.queued_bytes > 0 && leader.queued_bytes + size > self.shared.config.queue_bytes {
+            return None;
+        }
+        let durable = self.view.load().as_ref().map_or(Offset::ZERO, |v| v.hwm);
+        let log_start = self.view.load().as_ref().map_or(Offset::ZERO, |v| v.log_start);
+        match leader.producers.judge(header) {
+            Err(e) => return Some(Err(e)),
+            Ok(Some(b)) => {
+                let time = header.is_log_append_time().then_some(b.timestamp);
+                let appended =
+                    Appended { base_offset: b.base, last_offset: b.last, log_append_time: time, log_start };
+                // The first try may still be on its way: the retry waits for the same sync.
+                let done = (b.last >= durable).then(|| leader.wait(b.last.plus(1), req.acks));
+                return Some(Ok(Ticket { appended, done }));
+            }
+            Ok(None) => {}
+        }
+        let base = leader.next;
+        let end = base.plus(i64::from(header.count));
+        let log_append = config.timestamp_type == crate::config::TimestampType::LogAppendTime;
+        let append_time = log_append.then_some(now);
+        leader.producers.record(header, base, now, durable);
+        leader.queue.push_back(Pending {
+            header: *header,
+            bytes: batch::stamp(&req.records, base, leader.inc.epoch, append_time),
+            base,
+            end,
+            size,
+            max_timestamp: append_time.unwrap_or(header.max_timestamp),
+        });
+        leader.queued_bytes += size;
+        leader.next = end;
+        self.leo.store(end.0, Relaxed);
+        let appended = Appended {
+            base_offset: base,
+            last_offset: Offset(end.0 - 1),
+            log_append_time: append_time,
+            log_start,
+        };
+        let done = Some(leader.wait(end, req.acks));
+        self.wake_committer(leader);
+        Some(Ok(Ticket { appended, done }))
+    }
+
+    fn wake_committer(self: &Arc<Self>, leader: &mut Leader) {
+        if !leader.committing {
+            leader.committing = true;
+            tokio::spawn(committer::run(self.clone(), leader.inc.clone()));
+        }
+    }
+
+    /// Makes sure that the partition leads; opens it if it is closed.
+    pub(super) async fn lead(self: &Arc<Self>) -> Result<Arc<Incarnation>, Unavailable> {
+        let wait = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                {
+                    let mut state = self.state.lock();
+                    match &mut state.life {
+                        Life::Leading(l) => return Ok(l.inc.clone()),
+                        Life::Stalled(why) => return Err(Unavailable::Storage(why.clone())),
+                        Life::Opening { failing: Some(why) } => {
+                            return Err(Unavailable::Storage(why.clone()))
+                        }
+                        Life::Opening { failing: None } => {}
+                        Life::Closed => {
+                            if self.shared.fence.right().is_none() {
+                                return Err(Unavailable::NotLeader);
+                            }
+                            self.begin_open(&mut state, None);
+                        }
+                        Life::Relinquished | Life::Abandoned => return Err(Unavailable::NotLeader),
+                    }
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(OPEN_WAIT, wait).await.unwrap_or(Err(Unavailable::NotLeader))
+    }
+
+    /// The published view under a live lease; opens the partition if need be. A stalled partition's
+    /// durable part stays readable.
+    pub(super) async fn readable(self: &Arc<Self>) -> Result<Arc<View>, ReadError> {
+        if let Some(v) = self.view.load_full().filter(|v| self.shared.fence.holds(v.token)) {
+            return Ok(v);
+        }
+        match self.lead().await {
+            Ok(_) => {}
+            Err(Unavailable::NotLeader) => return Err(ReadError::NotLeader),
+            Err(Unavailable::Storage(why)) => return Err(ReadError::Storage(why)),
+        }
+        let view = self.view.load_full().filter(|v| self.shared.fence.holds(v.token));
+        view.ok_or(ReadError::NotLeader)
     }
 
     /// The marks under a live lease; opens the partition if need be.
-    pub async fn marks(&self) -> Result<Marks, ReadError> {
-        unimplemented!()
+    pub async fn marks(self: &Arc<Self>) -> Result<Marks, ReadError> {
+        Ok(self.readable().await?.marks())
+    }
+
+    /// Log end offset: the next offset to be given out, durable or not.
+    pub(super) fn log_end(&self) -> Offset {
+        Offset(self.leo.load(Relaxed))
     }
 
     /// What is known without waiting or opening.
     pub fn status(&self) -> PartitionStatus {
-        unimplemented!()
+        let life = match &self.state.lock().life {
+            Life::Closed => LifeName::Closed,
+            Life::Opening { .. } => LifeName::Opening,
+            Life::Leading(_) => LifeName::Leading,
+            Life::Stalled(_) => LifeName::Stalled,
+            Life::Relinquished => LifeName::Relinquished,
+            Life::Abandoned => LifeName::Abandoned,
+        };
+        let view = self.view.load();
+        let (log_start, hwm, bytes) =
+            view.as_ref().map_or((Offset::ZERO, Offset::ZERO, 0), |v| (v.log_start, v.hwm, v.bytes()));
+        PartitionStatus {
+            topic: self.spec.topic.clone(),
+            index: self.spec.index,
+            life,
+            epoch: *self.floor.lock(),
+            log_start,
+            hwm,
+            leo: self.log_end(),
+            bytes,
+        }
     }
 
-    /// A counter of bytes that became visible since the open; differences say how much arrived.
+    /// A counter of bytes that became visible since the process began; differences say how much arrived.
     pub fn visible_bytes(&self) -> u64 {
-        unimplemented!()
+        self.visible.load(Relaxed)
     }
 
     /// `notify` is notified (`notify_one`) whenever more becomes visible, the epoch changes or the
     /// partition stops leading, until the guard is dropped.
-    pub fn watch(&self, _notify: &Arc<Notify>) -> WatchGuard {
-        unimplemented!()
+    pub fn watch(self: &Arc<Self>, notify: &Arc<Notify>) -> WatchGuard {
+        let mut w = self.watchers.lock();
+        w.next += 1;
+        let id = w.next;
+        w.by_id.insert(id, notify.clone());
+        WatchGuard { partition: self.clone(), id }
     }
 
-    /// The first record at or after `timestamp` (ms). The batch that holds it is opened.
-    pub async fn find_timestamp(&self, _timestamp: i64) -> Result<Option<TimestampHit>, ReadError> {
-        unimplemented!()
+    pub(super) fn wake_watchers(&self) {
+        for n in self.watchers.lock().by_id.values() {
+            n.notify_one();
+        }
     }
 
-    /// The record with the largest timestamp (KIP-734).
-    pub async fn max_timestamp(&self) -> Result<Option<TimestampHit>, ReadError> {
-        unimplemented!()
+    /// Publishes a changed view and answers who waited for it.
+    ///
+    /// `change` runs under the lock, on the present view: a group, a roll and a new log start may be published side
+    /// by side. `durable`: everything before the high watermark is as durable as the dial asks. Returns `false` if this
+    /// incarnation is no longer the present one; nothing is shown or answered then.
+    pub(super) fn publish(
+        &self,
+        inc: &Incarnation,
+        added: u64,
+        durable: bool,
+        change: impl FnOnce(&View) -> View,
+    ) -> bool {
+        {
+            let mut state = self.state.lock();
+            if state.generation != inc.generation {
+                return false;
+            }
+            let (Life::Leading(leader), Some(old)) = (&mut state.life, self.view.load_full()) else {
+                return false;
+            };
+            let new = change(&old);
+            assert!(
+                old.hwm <= new.hwm && old.log_start <= new.log_start,
+                "the marks of {} would go back",
+                self.spec.dir
+            );
+            let end = new.hwm;
+            self.view.store(Some(Arc::new(new)));
+            leader.answer(end, durable);
+        }
+        self.visible.fetch_add(added, Relaxed);
+        self.wake_watchers();
+        true
     }
 
-    /// The largest epoch ≤ `epoch` that has records, and its end offset (KIP-320). `None` if unknown.
-    pub async fn epoch_end(&self, _epoch: Epoch) -> Result<Option<(Epoch, Offset)>, ReadError> {
-        unimplemented!()
+    /// Answers `acks` 0 and 1 for batches that are written, before their sync.
+    pub(super) fn answer_written(&self, inc: &Incarnation, end: Offset) {
+        let mut state = self.state.lock();
+        if state.generation != inc.generation {
+            return;
+        }
+        if let Life::Leading(leader) = &mut state.life {
+            leader.answer(end, false);
+        }
     }
 
-    /// Moves the log start to `to` (`None`: the high watermark), durably, and returns it.
-    pub async fn delete_records(&self, _to: Option<Offset>) -> Result<Offset, DeleteRecordsError> {
-        unimplemented!()
+    pub(super) fn wants_early_answer(&self) -> bool {
+        match &self.state.lock().life {
+            Life::Leading(l) => l.waiters.iter().any(|w| w.acks == Acks::Written),
+            _ => false,
+        }
+    }
+
+    /// Ends this incarnation after a failure: waiters fail, and the partition reopens by itself under a new epoch
+    /// (or, without a lease, when it is next used).
+    pub(super) fn fail(self: &Arc<Self>, inc: &Incarnation, failure: Failure) {
+        let why = failure.to_string();
+        {
+            let mut state = self.state.lock();
+            if state.generation != inc.generation || !matches!(state.life, Life::Leading(_)) {
+                return;
+            }
+            let fenced = matches!(failure, Failure::Fenced);
+            let error = if fenced { AppendError::NotLeader } else { AppendError::Storage(why.clone()) };
+            let next = if fenced { Life::Closed } else { Life::Stalled(why.clone()) };
+            self.end_life(&mut state, next, error);
+            if fenced {
+                self.view.store(None);
+            }
+        }
+        self.announce();
+        if !matches!(failure, Failure::Fenced) {
+            tracing::error!(partition = %self.spec.dir, epoch = %inc.epoch, %why, "the log failed; reopening under a new epoch");
+            self.shared.metrics.stalled_partitions.inc();
+            let generation = self.state.lock().generation;
+            tokio::spawn(self.clone().heal(failure, generation));
+        }
+    }
+
+    async fn heal(self: Arc<Self>, failure: Failure, generation: u64) {
+        if let Failure::Stuck(drain) = failure {
+            // The call is still out there: nothing is asked of the volume for this partition before it
+            // has come back, one way or the other.
+            drain.await;
+        }
+        self.shared.metrics.stalled_partitions.dec();
+        let mut state = self.state.lock();
+        if state.generation == generation {
+            if let Life::Stalled(why) = &state.life {
+                let why = why.clone();
+                self.begin_open(&mut state, Some(why));
+            }
+        }
+    }
+
+    /// Replaces the life, failing everybody who waits. The caller announces it after unlocking.
+    pub(super) fn end_life(&self, state: &mut State, next: Life, error: AppendError) {
+        state.generation += 1;
+        if let Life::Leading(leader) = std::mem::replace(&mut state.life, next) {
+            for w in leader.waiters {
+                drop(w.done.send(Err(error.clone())));
+            }
+        }
+        let hwm = self.view.load().as_ref().map_or(0, |v| v.hwm.0);
+        self.leo.store(hwm, Relaxed);
+        self.shared.handles.forget_dir(&self.spec.dir);
+    }
+
+    pub(super) fn announce(&self) {
+        self.changed.notify_waiters();
+        self.wake_watchers();
+    }
+
+    /// The lease ended, or the topic is gone: stop at once and write nothing.
+    pub(super) fn drop_now(&self, next: Life) {
+        {
+            let mut state = self.state.lock();
+            if matches!(state.life, Life::Relinquished | Life::Abandoned) {
+                return;
+            }
+            self.end_life(&mut state, next, AppendError::NotLeader);
+            self.view.store(None);
+        }
+        self.announce();
+    }
+
+    pub(super) fn lead_with(&self, state: &mut State, leader: Leader, view: View) {
+        self.leo.store(leader.next.0, Relaxed);
+        self.view.store(Some(Arc::new(view)));
+        state.life = Life::Leading(Box::new(leader));
+    }
+}
+
+/// Why a partition cannot be used now.
+#[derive(Clone, Debug)]
+pub(super) enum Unavailable {
+    NotLeader,
+    Storage(String),
+}
+
+impl Leader {
+    pub fn new(inc: Arc<Incarnation>, next: Offset, producers: Producers) -> Leader {
+        Leader {
+            inc,
+            next,
+            producers,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            committing: false,
+            draining: false,
+            waiters: Vec::new(),
+        }
+    }
+
+    fn wait(&mut self, end: Offset, acks: Acks) -> oneshot::Receiver<Result<(), AppendError>> {
+        let (done, wait) = oneshot::channel();
+        self.waiters.push(Waiter { end, acks, done });
+        wait
+    }
+
+    /// Answers waiters up to `end`: all of them if that is durable, else those who asked for less.
+    fn answer(&mut self, end: Offset, all: bool) {
+        let waiters = std::mem::take(&mut self.waiters);
+        for w in waiters {
+            if w.end <= end && (all || w.acks == Acks::Written) {
+                // A client that has gone away is not an error.
+                drop(w.done.send(Ok(())));
+            } else {
+                self.waiters.push(w);
+            }
+        }
     }
 }

@@ -154,7 +154,7 @@ impl Reader {
 
     async fn read_partition(
         &self,
-        partition: &Partition,
+        partition: &std::sync::Arc<Partition>,
         asked: &FetchPartition,
         portion: Portion,
     ) -> Result<Outcome, ResponseError> {
@@ -185,7 +185,7 @@ impl Reader {
     /// Whether the client's last record is not of this log, as Kafka's `Partition.readRecords` decides it.
     async fn diverged(
         &self,
-        partition: &Partition,
+        partition: &std::sync::Arc<Partition>,
         asked: &FetchPartition,
     ) -> Result<Option<Outcome>, ResponseError> {
         let believed = asked.current_leader_epoch;

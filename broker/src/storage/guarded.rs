@@ -1,0 +1,45 @@
+//! The watchdog: an operation on the volume either ends in time or is left to drain by itself.
+
+use crate::volume::{self, VolumeError};
+use futures::future::BoxFuture;
+use std::future::Future;
+use std::time::Duration;
+
+/// How an operation did not succeed.
+pub enum Failure {
+    /// The lease ended: whatever was done may not be acknowledged or shown.
+    Fenced,
+    /// The volume said no. What it did of the operation is unknown.
+    Failed(VolumeError),
+    /// No answer in time. The future is the operation itself: it must be driven to its end before
+    /// the volume is asked for more on this partition's behalf.
+    Stuck(BoxFuture<'static, ()>),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Fenced => f.write_str("the lease ended"),
+            Failure::Failed(e) => e.fmt(f),
+            Failure::Stuck(_) => f.write_str("the volume does not answer"),
+        }
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(e: VolumeError) -> Failure {
+        Failure::Failed(e)
+    }
+}
+
+/// Runs `operation` for at most `limit`.
+pub async fn guarded<T: Send + 'static>(
+    limit: Duration,
+    operation: impl Future<Output = volume::Result<T>> + Send + 'static,
+) -> Result<T, Failure> {
+    let mut operation: BoxFuture<'static, _> = Box::pin(operation);
+    match tokio::time::timeout(limit, &mut operation).await {
+        Ok(r) => r.map_err(Failure::Failed),
+        Err(_) => Err(Failure::Stuck(Box::pin(async move { drop(operation.await) }))),
+    }
+}

@@ -1,0 +1,243 @@
+//! A partition's openings and its clean end.
+
+use super::api::AppendError;
+use super::committer::{self, LogWriter};
+use super::guarded::{guarded, Failure};
+use super::partition::{Incarnation, Leader, Life, MetaWriter, Partition, State, View};
+use super::recovery::{self, OpenArgs, OpenError, Opened};
+use super::segment::{Active, Segment};
+use crate::types::Pos;
+use crate::volume::{Volume, VolumeError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause after a failed attempt to open: doubles from the first to the second.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+impl Partition {
+    /// Starts to open in the background. `failing`: why it closed, if not by itself.
+    pub(super) fn begin_open(self: &Arc<Self>, state: &mut State, failing: Option<String>) {
+        state.life = Life::Opening { failing };
+        state.generation += 1;
+        tokio::spawn(self.clone().open_until_done(state.generation));
+    }
+
+    /// Tries until it leads, or something else decided about its life meanwhile (P13).
+    async fn open_until_done(self: Arc<Self>, generation: u64) {
+        let mut pause = BACKOFF.0;
+        loop {
+            let Ok(permit) = self.shared.opens.acquire().await else { return };
+            let Some(token) = self.shared.fence.right() else {
+                let mut state = self.state.lock();
+                if state.generation == generation {
+                    state.life = Life::Closed;
+                    state.generation += 1;
+                    self.view.store(None);
+                    drop(state);
+                    self.announce();
+                }
+                return;
+            };
+            if self.state.lock().generation != generation {
+                return;
+            }
+            let began = self.shared.clock.boot();
+            let outcome = self.attempt().await;
+            drop(permit);
+            match outcome {
+                Ok(opened) => {
+                    let took = self.shared.clock.boot().saturating_sub(began);
+                    self.shared.metrics.recovery_bytes.inc_by(opened.scanned);
+                    self.shared.metrics.recovery_seconds.observe(took.as_secs_f64());
+                    self.install(opened, token, generation);
+                    return;
+                }
+                Err(Attempt::Refused(why)) => self.note_failed_open(generation, why),
+                Err(Attempt::Stuck(drain)) => {
+                    self.note_failed_open(generation, "the volume does not answer".into());
+                    drain.await;
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    fn note_failed_open(&self, generation: u64, why: String) {
+        tracing::warn!(partition = %self.spec.dir, %why, "cannot open yet, trying on");
+        let mut state = self.state.lock();
+        if state.generation == generation {
+            state.life = Life::Opening { failing: Some(why) };
+            drop(state);
+            self.announce();
+        }
+    }
+
+    async fn attempt(&self) -> Result<Opened, Attempt> {
+        let args = OpenArgs {
+            volume: self.shared.volume.clone(),
+            spec: self.spec.clone(),
+            config: self.shared.config.clone(),
+            floor: *self.floor.lock(),
+            nonce: self.shared.entropy.u64(),
+            holder: self.shared.fence.holder(),
+            now: self.shared.clock.wall_ms(),
+            relaxed: !self.config().durable(),
+        };
+        let limit = self.shared.config.sync_timeout;
+        // Errors of the open itself travel inside, so that the watchdog sees only time.
+        let work = async move { Ok::<_, VolumeError>(recovery::open(&args).await) };
+        match guarded(limit, work).await {
+            Ok(Ok(opened)) => Ok(opened),
+            Ok(Err(e)) => {
+                if let OpenError::Outbid { epoch, .. } = &e {
+                    let mut floor = self.floor.lock();
+                    *floor = (*floor).max(*epoch);
+                }
+                Err(Attempt::Refused(e.to_string()))
+            }
+            Err(Failure::Stuck(drain)) => Err(Attempt::Stuck(drain)),
+            Err(other) => Err(Attempt::Refused(other.to_string())),
+        }
+    }
+
+    fn install(self: &Arc<Self>, opened: Opened, token: u64, generation: u64) {
+        let Opened { manifest, copied, end, producers, garbage, .. } = opened;
+        let epoch = manifest.epoch;
+        {
+            let mut floor = self.floor.lock();
+            *floor = (*floor).max(epoch);
+        }
+        let now = self.shared.clock.wall_ms();
+        let active = copied.as_ref().map(|c| {
+            let a = Active::new(c.name, now);
+            a.index.write().clone_from(&c.index);
+            c.first_timestamp.into_iter().chain(c.max_timestamp).for_each(|t| a.saw(t));
+            Arc::new(a)
+        });
+        let active_end = copied.as_ref().map_or(Pos::ZERO, |c| c.end_pos);
+        let segments = manifest.segments.iter().map(|s| Segment::new(s.clone(), None)).collect();
+        let view = View {
+            epoch,
+            token,
+            log_start: manifest.log_start,
+            hwm: end,
+            segments: Arc::new(segments),
+            active: active.clone(),
+            active_end,
+            leader_epochs: Arc::new(manifest.leader_epochs.clone()),
+        };
+        let log = LogWriter {
+            active,
+            dirty: None,
+            pos: active_end,
+            end,
+            unflushed: 0,
+            checkpointed: active_end,
+            closed: Vec::new(),
+            flush_timer: false,
+        };
+        let installed = {
+            let mut state = self.state.lock();
+            // Asked again after the last durable step: the lease may have ended during the recovery.
+            let current = state.generation == generation && self.shared.fence.holds(token);
+            if current {
+                state.generation += 1;
+                let inc = Arc::new(Incarnation {
+                    epoch,
+                    token,
+                    generation: state.generation,
+                    log: tokio::sync::Mutex::new(log),
+                    meta: tokio::sync::Mutex::new(MetaWriter { manifest }),
+                });
+                self.lead_with(&mut state, Leader::new(inc, end, producers), view);
+            } else if state.generation == generation {
+                state.generation += 1;
+                state.life = Life::Closed;
+                self.view.store(None);
+            }
+            current
+        };
+        self.announce();
+        if installed {
+            tokio::spawn(unlink_all(self.clone(), token, garbage));
+        }
+    }
+
+    /// Clean stop: accepts nothing more, lets the queue drain, writes index, snapshot and a checkpoint at
+    /// the end, so that the next open reads nothing of the log.
+    pub(super) async fn relinquish(self: &Arc<Self>) {
+        let inc = {
+            let mut state = self.state.lock();
+            match &mut state.life {
+                Life::Leading(leader) => {
+                    leader.draining = true;
+                    leader.inc.clone()
+                }
+                _ => {
+                    self.end_life(&mut state, Life::Relinquished, AppendError::NotLeader);
+                    self.view.store(None);
+                    drop(state);
+                    self.announce();
+                    return;
+                }
+            }
+        };
+        let limit = self.shared.config.sync_timeout;
+        if tokio::time::timeout(limit, self.drained(&inc)).await.is_ok() {
+            let last = async {
+                let mut log = inc.log.lock().await;
+                committer::flush(self, &inc, &mut log).await?;
+                self.final_checkpoint(&inc, &log).await
+            };
+            match tokio::time::timeout(limit, last).await {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => {
+                    tracing::warn!(partition = %self.spec.dir, why = %e, "closed without a checkpoint")
+                }
+                Err(_) => {
+                    tracing::warn!(partition = %self.spec.dir, "the volume does not answer; closed without a checkpoint")
+                }
+            }
+        }
+        self.drop_now(Life::Relinquished);
+    }
+
+    async fn drained(&self, inc: &Incarnation) {
+        loop {
+            {
+                let state = self.state.lock();
+                match &state.life {
+                    Life::Leading(l) if state.generation == inc.generation && l.committing => {}
+                    _ => return,
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+enum Attempt {
+    Refused(String),
+    Stuck(futures::future::BoxFuture<'static, ()>),
+}
+
+/// Deletes what a durable manifest gave up, going on past what is busy.
+async fn unlink_all(p: Arc<Partition>, token: u64, names: Vec<String>) {
+    for name in names {
+        if !p.shared.fence.holds(token) {
+            return;
+        }
+        let path = p.path(&name);
+        p.shared.handles.forget(&path);
+        unlink(&*p.shared.volume, &path).await;
+    }
+}
+
+/// Unlinks one file; what can't be deleted now is garbage for the next open to find.
+pub(super) async fn unlink(volume: &dyn Volume, path: &str) {
+    match volume.unlink(path).await {
+        Err(e) if !e.is_not_found() => tracing::warn!(error = %e, "left for the next open"),
+        _ => {}
+    }
+}

@@ -1,0 +1,327 @@
+//! What happens to a partition beside appends: checkpoints, index files, the log start, retention.
+//!
+//! Order, and why: a snapshot's name is durable before the checkpoint that relies on it; a manifest is
+//! durable before the log start in it is shown, and shown before the first file that it gave up is unlinked. The
+//! lease is asked before and after each.
+
+use super::api::DeleteRecordsError;
+use super::committer::{self, LogWriter};
+use super::docs::{self, Checkpoint, Manifest, FORMAT};
+use super::guarded::{guarded, Failure};
+use super::index::Index;
+use super::lifecycle::unlink;
+use super::names::{self, SegmentName};
+use super::partition::{Incarnation, Life, Partition, Unavailable, View};
+use super::recovery::ProducerSnapshot;
+use super::segment::Segment;
+use crate::types::{Offset, Pos};
+use crate::volume::{self, Class, Volume};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A checkpoint with the producers that belong to it, taken at one moment.
+struct Prepared {
+    checkpoint: Checkpoint,
+    snapshot: Option<ProducerSnapshot>,
+    index: Option<(SegmentName, Index)>,
+}
+
+impl Partition {
+    /// Takes the state at the end of what is written, which the caller knows to be durable.
+    fn prepare_checkpoint(&self, inc: &Incarnation, log: &LogWriter) -> Option<Prepared> {
+        let (name, pos, max_timestamp, first_timestamp, index) = match (&log.active, log.closed.last()) {
+            (Some(a), _) => {
+                let index = Some((a.name, a.index.read().clone()));
+                (a.name, log.pos, a.max_timestamp(), a.first_timestamp(), index)
+            }
+            (None, Some(s)) => (s.name(), s.end_pos, s.max_timestamp, s.first_timestamp, None),
+            (None, None) => return None,
+        };
+        let producers = {
+            let mut state = self.state.lock();
+            let Life::Leading(leader) = &mut state.life else { return None };
+            let expiry = i64::try_from(self.shared.config.producer_expiry.as_millis()).unwrap_or(i64::MAX);
+            leader.producers.expire(self.shared.clock.wall_ms().saturating_sub(expiry), log.end);
+            leader.producers.durable(log.end)
+        };
+        let snapshot = (!producers.is_empty()).then_some(ProducerSnapshot {
+            format: FORMAT,
+            topic_id: self.spec.topic_id,
+            epoch: inc.epoch,
+            offset: log.end,
+            producers,
+        });
+        let checkpoint = Checkpoint {
+            format: FORMAT,
+            topic_id: self.spec.topic_id,
+            epoch: inc.epoch,
+            segment: name.base,
+            pos,
+            offset: log.end,
+            max_timestamp,
+            first_timestamp,
+            damage: Vec::new(),
+            closed: log.closed.clone(),
+            has_producers: snapshot.is_some(),
+        };
+        Some(Prepared { checkpoint, snapshot, index })
+    }
+
+    /// Writes a checkpoint in the background; appends go on meanwhile.
+    pub(super) fn start_checkpoint(self: &Arc<Self>, inc: &Arc<Incarnation>, log: &mut LogWriter) {
+        let Some(prepared) = self.prepare_checkpoint(inc, log) else { return };
+        log.checkpointed = log.pos;
+        let (p, inc) = (self.clone(), inc.clone());
+        tokio::spawn(async move {
+            let meta = inc.meta.lock().await;
+            let outcome = p.write_checkpoint(&inc, prepared).await;
+            drop(meta);
+            p.settle(&inc, outcome.err(), "checkpoint");
+        });
+    }
+
+    /// The checkpoint of a clean stop.
+    pub(super) async fn final_checkpoint(&self, inc: &Incarnation, log: &LogWriter) -> Result<(), Failure> {
+        let Some(prepared) = self.prepare_checkpoint(inc, log) else { return Ok(()) };
+        let _meta = inc.meta.lock().await;
+        self.write_checkpoint(inc, prepared).await
+    }
+
+    async fn write_checkpoint(&self, inc: &Incarnation, prepared: Prepared) -> Result<(), Failure> {
+        self.check_fence(inc)?;
+        let Prepared { checkpoint, snapshot, index } = prepared;
+        let (v, dir, nonce) = (self.shared.volume.clone(), self.spec.dir.clone(), self.shared.entropy.u64());
+        let epoch = inc.epoch;
+        guarded(self.shared.config.sync_timeout, async move {
+            if let Some((name, index)) = index {
+                docs::replace(&*v, &dir, &name.index(), nonce, index.encode()).await?;
+            }
+            if let Some(s) = snapshot {
+                docs::replace(&*v, &dir, &names::producers(epoch), nonce, docs::encode(&s)).await?;
+                v.sync_dir(&dir, Class::Data).await?;
+            }
+            docs::replace(&*v, &dir, &names::checkpoint(epoch), nonce, docs::encode(&checkpoint)).await?;
+            v.sync_dir(&dir, Class::Data).await
+        })
+        .await
+    }
+
+    /// Writes a closed segment's index in the background.
+    pub(super) fn start_index_write(
+        self: &Arc<Self>,
+        inc: &Arc<Incarnation>,
+        name: SegmentName,
+        index: Index,
+    ) {
+        let (p, inc) = (self.clone(), inc.clone());
+        tokio::spawn(async move {
+            let meta = inc.meta.lock().await;
+            let (v, dir, nonce) = (p.shared.volume.clone(), p.spec.dir.clone(), p.shared.entropy.u64());
+            let bytes = index.encode();
+            let write = async move { docs::replace(&*v, &dir, &name.index(), nonce, bytes).await };
+            let outcome = guarded(p.shared.config.sync_timeout, write).await;
+            drop(meta);
+            p.settle(&inc, outcome.err(), "index");
+        });
+    }
+
+    /// Judges a failed write of a small file: before its rename it harmed nothing and is tried again at the
+    /// next occasion; from the rename on it may still take effect later, over a newer one, so this epoch
+    /// may write no more.
+    fn settle(self: &Arc<Self>, inc: &Arc<Incarnation>, failure: Option<Failure>, what: &str) {
+        match failure {
+            None | Some(Failure::Fenced) => {}
+            Some(Failure::Failed(e)) if e.op != "rename" => {
+                tracing::warn!(partition = %self.spec.dir, error = %e, "could not write the {what}");
+            }
+            Some(f) => self.fail(inc, f),
+        }
+    }
+
+    async fn write_manifest(&self, inc: &Incarnation, manifest: &Manifest) -> Result<(), Failure> {
+        self.check_fence(inc)?;
+        let (v, dir, nonce) = (self.shared.volume.clone(), self.spec.dir.clone(), self.shared.entropy.u64());
+        let (name, bytes) = (names::manifest(inc.epoch), docs::encode(manifest));
+        guarded(self.shared.config.sync_timeout, async move {
+            replace_durably(&*v, &dir, &name, nonce, bytes).await
+        })
+        .await?;
+        self.check_fence(inc)
+    }
+
+    /// Before the first append under a dial above 1: says so in the manifest, since from then on more than the
+    /// last group may be in doubt.
+    pub(super) async fn declare_relaxed(&self, inc: &Incarnation) -> Result<(), Failure> {
+        let mut meta = inc.meta.lock().await;
+        if !meta.manifest.relaxed {
+            let manifest = Manifest { relaxed: true, ..meta.manifest.clone() };
+            self.write_manifest(inc, &manifest).await?;
+            meta.manifest = manifest;
+        }
+        Ok(())
+    }
+
+    /// Moves the log start to `to`, durably, and deletes the segments that lie before it.
+    async fn trim(self: &Arc<Self>, inc: &Arc<Incarnation>, to: Offset) -> Result<(), Failure> {
+        let gone: Vec<Arc<Segment>> = {
+            let mut meta = inc.meta.lock().await;
+            let Some(view) = self.view.load_full() else { return Err(Failure::Fenced) };
+            if to <= view.log_start {
+                return Ok(());
+            }
+            let mut manifest = meta.manifest.clone();
+            manifest.log_start = to;
+            manifest.segments.retain(|s| s.end > to);
+            self.write_manifest(inc, &manifest).await?;
+            meta.manifest = manifest;
+            let mut gone = Vec::new();
+            let shown = self.publish(inc, 0, true, |v| {
+                let (drop, keep): (Vec<_>, Vec<_>) =
+                    v.segments.iter().cloned().partition(|s| s.sealed.end <= to);
+                gone = drop;
+                View { log_start: to.max(v.log_start), segments: Arc::new(keep), ..v.clone() }
+            });
+            if !shown {
+                return Err(Failure::Fenced);
+            }
+            gone
+        };
+        for s in gone {
+            let name = s.sealed.name();
+            for file in [name.log(), name.index()] {
+                self.check_fence(inc)?;
+                let path = self.path(&file);
+                self.shared.handles.forget(&path);
+                unlink(&*self.shared.volume, &path).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the log start to `to` (`None`: the high watermark), durably, and returns it. Segments that lie
+    /// wholly before it are deleted; when that is all of the log, the last one too.
+    pub async fn delete_records(self: &Arc<Self>, to: Option<Offset>) -> Result<Offset, DeleteRecordsError> {
+        let inc = self.lead().await.map_err(|e| match e {
+            Unavailable::NotLeader => DeleteRecordsError::NotLeader,
+            Unavailable::Storage(why) => DeleteRecordsError::Storage(why),
+        })?;
+        let Some(view) = self.view.load_full() else { return Err(DeleteRecordsError::NotLeader) };
+        let to = to.unwrap_or(view.hwm);
+        if to > view.hwm || to < Offset::ZERO {
+            return Err(DeleteRecordsError::OutOfRange(to));
+        }
+        if to <= view.log_start {
+            return if self.shared.fence.holds(inc.token) {
+                Ok(view.log_start)
+            } else {
+                Err(DeleteRecordsError::NotLeader)
+            };
+        }
+        let work = async {
+            if to == view.hwm {
+                let mut log = inc.log.lock().await;
+                committer::roll(self, &inc, &mut log).await?;
+            }
+            self.trim(&inc, to).await
+        };
+        match self.in_time(&inc, work, "log start").await {
+            Ok(()) => Ok(to),
+            Err(Failure::Fenced) => Err(DeleteRecordsError::NotLeader),
+            Err(other) => Err(DeleteRecordsError::Storage(other.to_string())),
+        }
+    }
+
+    /// Bounds the wait for locks that a stuck write may hold, and judges the failure.
+    async fn in_time(
+        self: &Arc<Self>,
+        inc: &Arc<Incarnation>,
+        work: impl std::future::Future<Output = Result<(), Failure>>,
+        what: &str,
+    ) -> Result<(), Failure> {
+        let limit = self.shared.config.sync_timeout * 2;
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Failure::Failed(e))) => {
+                self.settle(inc, Some(Failure::Failed(e.clone())), what);
+                Err(Failure::Failed(e))
+            }
+            Ok(Err(f @ Failure::Stuck(_))) => {
+                self.settle(inc, Some(f), what);
+                Err(Failure::Stuck(Box::pin(std::future::ready(()))))
+            }
+            Ok(Err(Failure::Fenced)) => Err(Failure::Fenced),
+            Err(_) => Err(Failure::Stuck(Box::pin(std::future::ready(())))),
+        }
+    }
+
+    /// One retention pass (Kafka: `log.retention.check.interval.ms`): rolls a segment that is due by age,
+    /// so that a quiet topic's data goes too, then gives up the oldest segments that `retention.ms` or
+    /// `retention.bytes` no longer keep.
+    pub(super) async fn sweep(self: &Arc<Self>) {
+        let inc = match &self.state.lock().life {
+            Life::Leading(l) if !l.draining => l.inc.clone(),
+            _ => return,
+        };
+        let work = async {
+            if self.active_is_due() {
+                let mut log = inc.log.lock().await;
+                committer::roll(self, &inc, &mut log).await?;
+                self.start_checkpoint(&inc, &mut log);
+            }
+            match self.retention_start() {
+                Some(to) => self.trim(&inc, to).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(e) = self.in_time(&inc, work, "log start").await {
+            tracing::warn!(partition = %self.spec.dir, why = %e, "retention did not finish");
+        }
+    }
+
+    fn active_is_due(&self) -> bool {
+        let (config, now) = (self.config(), self.shared.clock.wall_ms());
+        let Some(view) = self.view.load_full() else { return false };
+        let Some(active) = view.active.as_ref().filter(|_| view.active_end > Pos::ZERO) else { return false };
+        let millis = |d: std::time::Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+        let first = active.first_timestamp().unwrap_or(active.created);
+        let newest = active.max_timestamp().unwrap_or(active.created);
+        let expired = config.cleanup_policy.delete
+            && config.retention_ms.is_some_and(|r| newest < now.saturating_sub(millis(r)));
+        expired || now.saturating_sub(first) > millis(config.segment_ms)
+    }
+
+    /// Up to where retention gives the log up, if anywhere.
+    fn retention_start(&self) -> Option<Offset> {
+        let (config, now) = (self.config(), self.shared.clock.wall_ms());
+        let view = self.view.load_full()?;
+        if !config.cleanup_policy.delete {
+            return None;
+        }
+        let millis = |d: std::time::Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+        let oldest_kept = config.retention_ms.map(|r| now.saturating_sub(millis(r)));
+        let mut excess = config.retention_bytes.map_or(0, |max| view.bytes().saturating_sub(max));
+        let mut start = None;
+        for s in view.segments.iter() {
+            let s = &s.sealed;
+            let expired = oldest_kept.is_some_and(|t| s.max_timestamp.unwrap_or(now) < t);
+            let oversize = excess > 0 && s.end_pos.0 <= excess;
+            if !expired && !oversize && s.end > view.log_start {
+                break;
+            }
+            excess = excess.saturating_sub(s.end_pos.0);
+            start = Some(s.end);
+        }
+        start.filter(|s| *s > view.log_start)
+    }
+}
+
+async fn replace_durably(
+    v: &dyn Volume,
+    dir: &str,
+    name: &str,
+    nonce: u64,
+    bytes: Bytes,
+) -> volume::Result<()> {
+    docs::replace(v, dir, name, nonce, bytes).await?;
+    v.sync_dir(dir, Class::Data).await
+}

@@ -1,0 +1,246 @@
+//! Idempotent producers (KIP-98): which batches are new, which are retries, which are wrong.
+//!
+//! A plain state machine. It is told of batches when they get their offsets, before they are durable: a
+//! retry that arrives while the first try still waits for its sync is a duplicate too. What is written to
+//! disk ([`Producers::durable`]) leaves out what lies past the durable end.
+//!
+//! Kafka remembers the last five batches of a producer, since a client has at most five in flight. Batches that are
+//! not durable yet are remembered on top of these, so that a crash can't shrink the window.
+
+use super::batch::{sequence_plus, Header};
+use super::AppendError;
+use crate::types::Offset;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Batches remembered per producer.
+const WINDOW: usize = 5;
+
+/// One remembered batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    pub epoch: i16,
+    pub first_sequence: i32,
+    pub last_sequence: i32,
+    pub base: Offset,
+    pub last: Offset,
+    /// Largest timestamp of the batch, ms.
+    pub timestamp: i64,
+}
+
+/// One producer's recent batches, oldest first. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Producer {
+    pub id: i64,
+    pub batches: VecDeque<Remembered>,
+    /// Wall time (ms) of the last append; for expiry.
+    pub seen: i64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Producers {
+    by_id: BTreeMap<i64, Producer>,
+}
+
+impl Producers {
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub fn restore(producers: Vec<Producer>) -> Producers {
+        let by_id = producers.into_iter().filter(|p| !p.batches.is_empty()).map(|p| (p.id, p)).collect();
+        Producers { by_id }
+    }
+
+    /// Judges a batch that a client sent. `Ok(Some(_))`: it is in the log already, there. `Ok(None)`: append
+    /// it.
+    pub fn judge(&self, h: &Header) -> Result<Option<Remembered>, AppendError> {
+        if !h.has_producer() {
+            return Ok(None);
+        }
+        // Nothing is known of the producer (never seen, expired, or its records were deleted): Kafka takes any
+        // sequence then (KIP-360).
+        let Some(last) = self.by_id.get(&h.producer_id).and_then(|p| p.batches.back()) else {
+            return Ok(None);
+        };
+        let (first, end) = (h.base_sequence, h.last_sequence());
+        if h.producer_epoch < last.epoch {
+            return Err(AppendError::InvalidProducerEpoch { got: h.producer_epoch, current: last.epoch });
+        }
+        if h.producer_epoch > last.epoch {
+            return match first {
+                0 => Ok(None),
+                got => Err(AppendError::OutOfOrderSequence { got, expected: 0 }),
+            };
+        }
+        let window = self.by_id[&h.producer_id].batches.iter().rev().take(WINDOW);
+        let same_epoch = window.take_while(|b| b.epoch == h.producer_epoch);
+        let mut oldest = last.first_sequence;
+        for b in same_epoch {
+            if b.first_sequence == first && b.last_sequence == end {
+                return Ok(Some(*b));
+            }
+            oldest = b.first_sequence;
+        }
+        let expected = sequence_plus(last.last_sequence, 1);
+        if first == expected {
+            return Ok(None);
+        }
+        // Sequences wrap: "before" means by less than half the space.
+        let behind = |a: i32, b: i32| sequence_plus(b, a.wrapping_neg() & 0x7fff_ffff) as u32;
+        let gap = behind(end, oldest);
+        if gap > 0 && gap < 1 << 30 {
+            return Err(AppendError::DuplicateSequence(first));
+        }
+        Err(AppendError::OutOfOrderSequence { got: first, expected })
+    }
+
+    /// Remembers a batch that got `base`. `durable_end`: everything below it is on the volume.
+    pub fn record(&mut self, h: &Header, base: Offset, now: i64, durable_end: Offset) {
+        if !h.has_producer() {
+            return;
+        }
+        let p = self.by_id.entry(h.producer_id).or_insert_with(|| Producer {
+            id: h.producer_id,
+            batches: VecDeque::with_capacity(WINDOW),
+            seen: now,
+        });
+        p.seen = now;
+        p.batches.push_back(Remembered {
+            epoch: h.producer_epoch,
+            first_sequence: h.base_sequence,
+            last_sequence: h.last_sequence(),
+            base,
+            last: base.plus(h.last_offset_delta as i64),
+            timestamp: h.max_timestamp,
+        });
+        let durable = p.batches.iter().take_while(|b| b.last < durable_end).count();
+        if durable > WINDOW {
+            p.batches.drain(..durable - WINDOW);
+        }
+    }
+
+    /// What may be written to disk when the log is durable up to `end`.
+    pub fn durable(&self, end: Offset) -> Vec<Producer> {
+        let cut = |p: &Producer| {
+            let mut p = p.clone();
+            while p.batches.back().is_some_and(|b| b.last >= end) {
+                p.batches.pop_back();
+            }
+            let extra = p.batches.len().saturating_sub(WINDOW);
+            p.batches.drain(..extra);
+            (!p.batches.is_empty()).then_some(p)
+        };
+        self.by_id.values().filter_map(cut).collect()
+    }
+
+    /// Forgets producers that were silent since `before` (wall ms) and have nothing past `durable_end`.
+    pub fn expire(&mut self, before: i64, durable_end: Offset) {
+        let busy = |p: &Producer| p.batches.back().is_some_and(|b| b.last >= durable_end);
+        self.by_id.retain(|_, p| p.seen >= before || busy(p));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::testing::raw;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn head(epoch: i16, seq: i32, n: i32) -> Header {
+        Header::parse(&raw(n, b"", 0, (7, epoch, seq))).unwrap()
+    }
+
+    fn feed(p: &mut Producers, epoch: i16, seq: i32, n: i32, at: i64) {
+        let h = head(epoch, seq, n);
+        assert_eq!(p.judge(&h), Ok(None));
+        p.record(&h, Offset(at), 0, Offset(at));
+    }
+
+    #[test]
+    fn a_retry_of_any_of_the_last_five_is_told_where_it_lies() {
+        let mut p = Producers::default();
+        for i in 0..6 {
+            feed(&mut p, 0, i * 10, 10, i as i64 * 10);
+        }
+        for i in 1..6 {
+            assert_eq!(p.judge(&head(0, i * 10, 10)).unwrap().unwrap().base, Offset(i as i64 * 10));
+        }
+        assert_eq!(p.judge(&head(0, 0, 10)), Err(AppendError::DuplicateSequence(0)));
+        assert!(matches!(
+            p.judge(&head(0, 70, 1)),
+            Err(AppendError::OutOfOrderSequence { expected: 60, .. })
+        ));
+        assert!(matches!(p.judge(&head(0, 50, 5)), Err(AppendError::OutOfOrderSequence { .. })));
+    }
+
+    #[test]
+    fn case_29_sequences_wrap() {
+        let mut p = Producers::default();
+        feed(&mut p, 0, i32::MAX, 1, 0);
+        feed(&mut p, 0, 0, 1, 1);
+        let mut p = Producers::default();
+        feed(&mut p, 0, i32::MAX - 1, 4, 0);
+        assert_eq!(head(0, i32::MAX - 1, 4).last_sequence(), 1);
+        feed(&mut p, 0, 2, 1, 4);
+        assert!(p.judge(&head(0, i32::MAX - 1, 4)).unwrap().is_some(), "a retry across the wrap");
+    }
+
+    #[test]
+    fn case_30_epochs() {
+        let mut p = Producers::default();
+        feed(&mut p, 5, 0, 1, 0);
+        assert_eq!(p.judge(&head(4, 1, 1)), Err(AppendError::InvalidProducerEpoch { got: 4, current: 5 }));
+        assert_eq!(p.judge(&head(6, 3, 1)), Err(AppendError::OutOfOrderSequence { got: 3, expected: 0 }));
+        feed(&mut p, 6, 0, 1, 1);
+    }
+
+    #[test]
+    fn an_unknown_producer_may_begin_anywhere() {
+        assert_eq!(Producers::default().judge(&head(3, 99, 1)), Ok(None));
+    }
+
+    #[test]
+    fn what_is_not_durable_is_neither_written_nor_does_it_push_durable_batches_out() {
+        let mut p = Producers::default();
+        for i in 0..5 {
+            feed(&mut p, 0, i, 1, i as i64);
+        }
+        for i in 5..10 {
+            let h = head(0, i, 1);
+            p.record(&h, Offset(i as i64), 0, Offset(5));
+        }
+        let d = p.durable(Offset(5));
+        assert_eq!(d[0].batches.iter().map(|b| b.base.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        let d = p.durable(Offset(8));
+        assert_eq!(d[0].batches.iter().map(|b| b.base.0).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+        p.expire(i64::MAX, Offset(5));
+        assert_eq!(p.len(), 1, "a producer with batches in flight stays");
+        p.expire(i64::MAX, Offset(10));
+        assert!(p.is_empty());
+    }
+
+    proptest! {
+        /// Whatever a producer sends, in whatever order, each sequence number is accepted at most once and in
+        /// order.
+        #[test]
+        fn accepted_sequences_are_gapless(tries in prop::collection::vec((0i32..12, 1i32..3), 1..60)) {
+            let mut p = Producers::default();
+            let mut next: Option<i32> = None;
+            let mut at = 0;
+            for (seq, n) in tries {
+                let h = head(0, seq, n);
+                if let Ok(None) = p.judge(&h) {
+                    prop_assert!(next.is_none_or(|x| x == seq));
+                    p.record(&h, Offset(at), 0, Offset(at));
+                    next = Some(seq + n);
+                    at += n as i64;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Reading: from a published view, never from the append path.
+//!
+//! Promises: whole batches, the one that holds the asked-for offset first; never past the high watermark
+//! (or last stable offset) of the view; every batch's checksum checked, a damaged one answered as such, again and
+//! again, and never skipped; not more read than asked for, but for the way from the nearest index entry.
+
+use super::api::*;
+use super::batch::{crc_matches, Header, HEADER_LEN};
+use super::docs;
+use super::index::Index;
+use super::partition::{Partition, View};
+use super::scan::{Step, Walker};
+use super::segment::Segment;
+use crate::types::{Epoch, Offset, Pos};
+use crate::volume::{VolumeError, VolumeFile};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Read beyond what was asked, to get from an index entry to the offset (Kafka: `index.interval.bytes`).
+const SLACK: usize = 4096 + HEADER_LEN;
+
+/// A segment as a reader sees it, closed or active.
+#[derive(Clone)]
+struct Source {
+    base: Offset,
+    end: Offset,
+    end_pos: Pos,
+    path: String,
+    max_timestamp: Option<i64>,
+    closed: Option<Arc<Segment>>,
+}
+
+/// Where a read found itself.
+enum Place {
+    At(Pos),
+    Damaged,
+    End,
+}
+
+impl From<VolumeError> for ReadError {
+    fn from(e: VolumeError) -> ReadError {
+        ReadError::Storage(e.to_string())
+    }
+}
+
+impl Partition {
+    pub async fn read(self: &Arc<Self>, req: ReadRequest) -> Result<ReadOk, ReadError> {
+        let view = self.readable().await?;
+        let marks = view.marks();
+        let bound = match req.bound {
+            Bound::HighWatermark => marks.hwm,
+            Bound::LastStable => marks.lso,
+        };
+        if req.from < marks.log_start || req.from > self.log_end().max(marks.hwm) {
+            return Err(ReadError::OutOfRange(marks));
+        }
+        let mut records = Bytes::new();
+        if req.from < bound {
+            for source in self.sources(&view).into_iter().filter(|s| s.end > req.from) {
+                records = self.read_source(&source, &req, bound).await.map_err(|e| self.lost(&view, e))?;
+                // A hole may reach to the segment's end: the next batch is in a later one.
+                if !records.is_empty() || req.max_bytes == 0 {
+                    break;
+                }
+            }
+        }
+        // Asked again: what is answered was visible under a lease that stands.
+        if !self.shared.fence.holds(view.token) {
+            return Err(ReadError::NotLeader);
+        }
+        self.shared.metrics.bytes_out.inc_by(records.len() as u64);
+        Ok(ReadOk { records, marks })
+    }
+
+    /// A file that vanished under a reader was deleted by retention, or the topic is gone.
+    fn lost(&self, view: &View, e: ReadError) -> ReadError {
+        match self.view.load_full() {
+            Some(now) if now.log_start > view.log_start => ReadError::OutOfRange(now.marks()),
+            None => ReadError::NotLeader,
+            _ => e,
+        }
+    }
+
+    fn sources(&self, view: &View) -> Vec<Source> {
+        let closed = view.segments.iter().map(|s| Source {
+            base: s.sealed.base,
+            end: s.sealed.end,
+            end_pos: s.sealed.end_pos,
+            path: self.path(&s.sealed.name().log()),
+            max_timestamp: s.sealed.max_timestamp,
+            closed: Some(s.clone()),
+        });
+        let active = view.active.iter().map(|a| Source {
+            base: a.name.base,
+            end: view.hwm,
+            end_pos: view.active_end,
+            path: self.path(&a.name.log()),
+            max_timestamp: a.max_timestamp(),
+            closed: None,
+        });
+        closed.chain(active).collect()
+    }
+
+    /// The position from which to walk towards `offset`.
+    async fn start_of(
+        &self,
+        s: &Source,
+        offset: Offset,
+        file: &Arc<dyn VolumeFile>,
+    ) -> Result<Pos, ReadError> {
+        let rel = offset.0.saturating_sub(s.base.0);
+        match &s.closed {
+            Some(segment) => Ok(self.index_of(segment, file).await?.lookup(rel)),
+            None => {
+                let view = self.view.load();
+                let active = view.as_ref().and_then(|v| v.active.clone()).filter(|a| a.name.base == s.base);
+                Ok(active.map_or(Pos::ZERO, |a| a.index.read().lookup(rel)))
+            }
+        }
+    }
+
+    async fn index_of(
+        &self,
+        segment: &Arc<Segment>,
+        file: &Arc<dyn VolumeFile>,
+    ) -> Result<Arc<Index>, ReadError> {
+        if let Some(i) = segment.known_index() {
+            return Ok(i);
+        }
+        let path = self.path(&segment.sealed.name().index());
+        let loaded = match docs::read_file(&*self.shared.volume, &path).await {
+            Ok(b) => Index::decode(&b, segment.sealed.end_pos),
+            Err(e) if e.is_not_found() => None,
+            Err(e) => return Err(e.into()),
+        };
+        Ok(segment.complete_index(loaded, file.clone(), self.config().index_interval_bytes).await?)
+    }
+
+    async fn read_source(&self, s: &Source, req: &ReadRequest, bound: Offset) -> Result<Bytes, ReadError> {
+        let file = self.shared.handles.read(&s.path).await?;
+        let from = self.start_of(s, req.from, &file).await?;
+        let want = req.max_bytes.saturating_add(SLACK);
+        let room = usize::try_from(s.end_pos.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
+        let chunk = file.read_at(from.0, want.min(room)).await?;
+        let (at, rest) = match find_in(&chunk, req.from, s.base) {
+            Found::At(i) => (from.plus(i as u64), chunk.slice(i..)),
+            Found::Beyond | Found::Bad => match self.walk_to(s, &file, from, req.from).await? {
+                Place::End => return Ok(Bytes::new()),
+                Place::Damaged => return Err(ReadError::Corrupt(req.from)),
+                Place::At(p) => {
+                    let room = usize::try_from(s.end_pos.0.saturating_sub(p.0)).unwrap_or(usize::MAX);
+                    (p, file.read_at(p.0, req.max_bytes.max(HEADER_LEN).min(room)).await?)
+                }
+            },
+        };
+        let whole = take_whole(&rest, req.max_bytes, bound);
+        match whole {
+            Taken::Batches(n) => Ok(rest.slice(..n)),
+            Taken::Corrupt => Err(ReadError::Corrupt(req.from)),
+            Taken::FirstTooLarge(size) if !req.at_least_one && size > req.max_bytes as u64 => {
+                Ok(Bytes::new())
+            }
+            Taken::FirstTooLarge(size) => {
+                if at.0.saturating_add(size) > s.end_pos.0 {
+                    return Err(ReadError::Corrupt(req.from));
+                }
+                let b = file.read_at(at.0, usize::try_from(size).unwrap_or(usize::MAX)).await?;
+                match Header::parse(&b) {
+                    Some(h) if crc_matches(&b, &h) && h.next_offset() <= bound => Ok(b),
+                    _ => Err(ReadError::Corrupt(req.from)),
+                }
+            }
+            Taken::Nothing => Ok(Bytes::new()),
+        }
+    }
+
+    /// Walks head by head to the batch that holds `offset`, around damage.
+    async fn walk_to(
+        &self,
+        s: &Source,
+        file: &Arc<dyn VolumeFile>,
+        from: Pos,
+        offset: Offset,
+    ) -> Result<Place, ReadError> {
+        let mut walk = Walker::new(file.clone(), from, s.end_pos, s.base);
+        let mut reached = s.base;
+        let mut damaged = false;
+        loop {
+            match walk.step().await? {
+                Step::Batch(h, _) if h.next_offset() <= offset => {
+                    reached = h.next_offset();
+                    damaged = false;
+                }
+                // Behind damage, an offset that no batch before and no batch after holds was in the damage.
+                Step::Batch(h, _) if damaged && h.base_offset > offset.0 => return Ok(Place::Damaged),
+                Step::Batch(_, at) => return Ok(Place::At(at)),
+                Step::Damaged(at) => {
+                    damaged = true;
+                    if !walk.skip_to(at.plus(1)).await? {
+                        return Ok(if reached <= offset { Place::Damaged } else { Place::End });
+                    }
+                }
+                Step::End => return Ok(Place::End),
+            }
+        }
+    }
+
+    /// The first record at or after `timestamp` (ms). The batch that holds it is opened (P9 allows it here).
+    pub async fn find_timestamp(self: &Arc<Self>, timestamp: i64) -> Result<Option<TimestampHit>, ReadError> {
+        let view = self.readable().await?;
+        let hit = self.first_at(&view, timestamp).await.map_err(|e| self.lost(&view, e))?;
+        self.still_leading(&view, hit)
+    }
+
+    /// The record with the largest timestamp (KIP-734); the first of them if several have it.
+    pub async fn max_timestamp(self: &Arc<Self>) -> Result<Option<TimestampHit>, ReadError> {
+        let view = self.readable().await?;
+        let newest = self.sources(&view).iter().filter_map(|s| s.max_timestamp).max();
+        let hit = match newest {
+            Some(t) => self.first_at(&view, t).await.map_err(|e| self.lost(&view, e))?,
+            None => None,
+        };
+        self.still_leading(&view, hit)
+    }
+
+    fn still_leading<T>(&self, view: &View, answer: T) -> Result<T, ReadError> {
+        if self.shared.fence.holds(view.token) {
+            Ok(answer)
+        } else {
+            Err(ReadError::NotLeader)
+        }
+    }
+
+    async fn first_at(&self, view: &View, timestamp: i64) -> Result<Option<TimestampHit>, ReadError> {
+        let newer = |s: &Source| s.max_timestamp.is_some_and(|t| t >= timestamp) && s.end > view.log_start;
+        for s in self.sources(view).iter().filter(|s| newer(s)) {
+            let file = self.shared.handles.read(&s.path).await?;
+            let mut walk = Walker::new(file.clone(), Pos::ZERO, s.end_pos, s.base);
+            loop {
+                let (h, at) = match walk.step().await? {
+                    Step::Batch(h, at) => (h, at),
+                    Step::Damaged(at) => {
+                        if !walk.skip_to(at.plus(1)).await? {
+                            break;
+                        }
+                        continue;
+                    }
+                    Step::End => break,
+                };
+                if h.max_timestamp < timestamp || h.next_offset() <= view.log_start {
+                    continue;
+                }
+                if let Some(hit) = self.open_for(view, &file, &h, at, timestamp).await? {
+                    return Ok(Some(hit));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn open_for(
+        &self,
+        view: &View,
+        file: &Arc<dyn VolumeFile>,
+        h: &Header,
+        at: Pos,
+        timestamp: i64,
+    ) -> Result<Option<TimestampHit>, ReadError> {
+        let epoch = Epoch(u32::try_from(h.leader_epoch).unwrap_or(0));
+        let hit =
+            |offset: i64, timestamp: i64| Some(TimestampHit { offset: Offset(offset), timestamp, epoch });
+        if h.is_log_append_time() {
+            return Ok(hit(h.base_offset.max(view.log_start.0), h.max_timestamp));
+        }
+        let bytes = file.read_at(at.0, usize::try_from(h.size).unwrap_or(usize::MAX)).await?;
+        if !crc_matches(&bytes, h) {
+            return Err(ReadError::Corrupt(Offset(h.base_offset)));
+        }
+        let found = super::records::first_at(&bytes, h, timestamp, view.log_start);
+        match found {
+            Ok(Some((offset, t))) => Ok(hit(offset, t)),
+            Ok(None) => Ok(None),
+            // The client's records do not open: its batch is the closest that can be said.
+            Err(_) => Ok(hit(h.base_offset.max(view.log_start.0), h.max_timestamp)),
+        }
+    }
+
+    /// The largest epoch ≤ `epoch` that has records, and the offset where it ends (KIP-320). `None` if
+    /// the epoch is later than any here.
+    pub async fn epoch_end(self: &Arc<Self>, epoch: Epoch) -> Result<Option<(Epoch, Offset)>, ReadError> {
+        let view = self.readable().await?;
+        let answer = if epoch > view.epoch {
+            None
+        } else {
+            let known = &view.leader_epochs;
+            match known.partition_point(|(e, _)| *e <= epoch).checked_sub(1) {
+                // Older than all that is left: everything of it ended where the log starts.
+                None => Some((epoch, view.log_start)),
+                Some(i) => {
+                    let end = known.get(i + 1).map_or(view.hwm, |(_, start)| *start);
+                    known.get(i).map(|(e, _)| (*e, end.max(view.log_start)))
+                }
+            }
+        };
+        self.still_leading(&view, answer)
+    }
+}
+
+enum Found {
+    /// The batch that holds the offset, or the first after it, begins here.
+    At(usize),
+    /// All batches in the chunk end before the offset.
+    Beyond,
+    /// No batch head here.
+    Bad,
+}
+
+fn find_in(chunk: &[u8], offset: Offset, base: Offset) -> Found {
+    let (mut at, mut expected) = (0usize, base);
+    loop {
+        let Some(rest) = chunk.get(at..).filter(|r| r.len() >= HEADER_LEN) else { return Found::Beyond };
+        let Some(h) = Header::parse(rest).filter(|h| h.plausible_at(expected)) else { return Found::Bad };
+        if h.next_offset() > offset {
+            return Found::At(at);
+        }
+        expected = h.next_offset();
+        let Some(next) = usize::try_from(h.size).ok().and_then(|n| at.checked_add(n)) else {
+            return Found::Bad;
+        };
+        at = next;
+    }
+}
+
+enum Taken {
+    /// So many bytes of whole, sound batches.
+    Batches(usize),
+    FirstTooLarge(u64),
+    Corrupt,
+    Nothing,
+}
+
+/// Takes whole, sound batches from the beginning of `bytes`, up to `max` and `bound`.
+fn take_whole(bytes: &[u8], max: usize, bound: Offset) -> Taken {
+    let mut n = 0usize;
+    while let Some(rest) = bytes.get(n..) {
+        let first = n == 0;
+        let Some(h) = Header::parse(rest).filter(|_| rest.len() >= HEADER_LEN) else {
+            return match first {
+                true if rest.len() >= HEADER_LEN => Taken::Corrupt,
+                true => Taken::Nothing,
+                false => Taken::Batches(n),
+            };
+        };
+        if h.next_offset() > bound {
+            return if first { Taken::Nothing } else { Taken::Batches(n) };
+        }
+        let size = usize::try_from(h.size).unwrap_or(usize::MAX);
+        if size > rest.len() || n.saturating_add(size) > max {
+            return if first { Taken::FirstTooLarge(h.size) } else { Taken::Batches(n) };
+        }
+        if !crc_matches(rest, &h) {
+            return if first { Taken::Corrupt } else { Taken::Batches(n) };
+        }
+        n += size;
+    }
+    Taken::Batches(n)
+}

@@ -1,0 +1,534 @@
+//! Opening a partition: claim an epoch, find where the log ends, seal it there, make the new epoch exist.
+//!
+//! Steps, in this order (design: *Assignments only propose*, *Old epochs are sealed*):
+//!
+//! 1. list the directory; claim `epoch = highest seen + 1` by exclusive create; list again, give up if
+//!    somebody claimed a higher one;
+//! 2. read the highest manifest. Segments exist only if it lists them or its own epoch wrote them;
+//! 3. scan that epoch's last segment from its checkpoint to its end ([`scan::recover`]);
+//! 4. copy what may not be durable (the last group) into a first segment of the new epoch, and sync that: a
+//!    sync of the old file would prove nothing about pages that another process wrote;
+//! 5. write producer snapshot, checkpoint and, last, the manifest that seals all older segments;
+//!    sync the directory. From here on the epoch exists.
+//!
+//! Everything read is checked; what is wrong is left out where a scan can replace it (checkpoint, snapshot,
+//! index) and is an error where it can't (manifest). Nothing old is deleted here: the caller does that, after
+//! step 5, from [`Opened::garbage`].
+
+use super::docs::{self, Checkpoint, Claim, DocError, Manifest, Sealed, FORMAT};
+use super::index::Index;
+use super::names::{self, FileName, SegmentName};
+use super::producers::{Producer, Producers};
+use super::scan::{self, Step, Walker};
+use super::PartitionSpec;
+use crate::config::StorageConfig;
+use crate::types::{Epoch, Offset, Pos, TopicId};
+use crate::volume::{write_all_at, Class, Volume, VolumeError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The file form of the producers of a partition at one offset.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ProducerSnapshot {
+    pub format: u32,
+    pub topic_id: TopicId,
+    pub epoch: Epoch,
+    /// Batches before this offset are accounted for, none from it on.
+    pub offset: Offset,
+    pub producers: Vec<Producer>,
+}
+
+/// A first segment of the new epoch, holding a copy of the doubtful tail.
+#[derive(Debug)]
+pub struct Copied {
+    pub name: SegmentName,
+    pub index: Index,
+    pub end_pos: Pos,
+    pub max_timestamp: Option<i64>,
+    pub first_timestamp: Option<i64>,
+}
+
+/// A partition that may lead.
+#[derive(Debug)]
+pub struct Opened {
+    pub manifest: Manifest,
+    pub copied: Option<Copied>,
+    /// Log end offset; all before it is durable.
+    pub end: Offset,
+    pub producers: Producers,
+    /// Names of older epochs' files that the manifest gave up.
+    pub garbage: Vec<String>,
+    pub scanned: u64,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Doc(#[from] DocError),
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error("{dir}: epoch {epoch} was claimed by another")]
+    Outbid { dir: String, epoch: Epoch },
+    #[error("{dir}: {reason}")]
+    Inconsistent { dir: String, reason: String },
+}
+
+/// What an open needs to know.
+pub struct OpenArgs {
+    pub volume: Arc<dyn Volume>,
+    pub spec: PartitionSpec,
+    pub config: StorageConfig,
+    /// Epochs up to this one were used already, whatever a stale listing says.
+    pub floor: Epoch,
+    /// Makes names of temporary files unique.
+    pub nonce: u64,
+    /// Who claims, for people.
+    pub holder: String,
+    /// Wall time, ms.
+    pub now: i64,
+    /// Whether the durability dial is above 1.
+    pub relaxed: bool,
+}
+
+/// Bytes between index entries of a copied tail (Kafka's default of `index.interval.bytes`).
+const INDEX_INTERVAL: u64 = 4096;
+
+struct Listing(BTreeSet<String>);
+
+impl Listing {
+    fn files(&self) -> impl Iterator<Item = FileName> + '_ {
+        self.0.iter().filter_map(|n| FileName::parse(n))
+    }
+
+    fn highest(&self, pick: impl Fn(FileName) -> Option<Epoch>) -> Option<Epoch> {
+        self.files().filter_map(pick).max()
+    }
+}
+
+async fn list(v: &dyn Volume, dir: &str) -> Result<Listing, VolumeError> {
+    Ok(Listing(v.read_dir(dir, Class::Data).await?.into_iter().map(|e| e.name).collect()))
+}
+
+/// Makes `dir` and its parents, and makes their names durable before anything is put into them.
+pub async fn make_dirs(v: &dyn Volume, dir: &str) -> Result<(), VolumeError> {
+    let mut parent = String::new();
+    for part in dir.split('/') {
+        let path = if parent.is_empty() { part.to_string() } else { format!("{parent}/{part}") };
+        match v.mkdir(&path, Class::Data).await {
+            Err(e) if !e.is_already_exists() => return Err(e),
+            _ => v.sync_dir(&parent, Class::Data).await?,
+        }
+        parent = path;
+    }
+    Ok(())
+}
+
+/// What the predecessor left: the sealed segments, and its own that are still to be judged.
+struct Inherited {
+    manifest: Option<Manifest>,
+    checkpoint: Option<Checkpoint>,
+    snapshot: Option<ProducerSnapshot>,
+    own: Vec<SegmentName>,
+}
+
+/// The predecessor's log after recovery.
+struct Log {
+    segments: Vec<Sealed>,
+    end: Offset,
+    /// Position in the last segment from which on durability is in doubt, with the offset there.
+    doubt: Option<(Pos, Offset)>,
+    scanned: u64,
+}
+
+pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
+    let v = &*a.volume;
+    let dir = &a.spec.dir;
+    let listing = match list(v, dir).await {
+        Err(e) if e.is_not_found() => {
+            make_dirs(v, dir).await?;
+            list(v, dir).await?
+        }
+        r => r?,
+    };
+    let seen = listing.highest(|f| Some(f.epoch())).unwrap_or(Epoch(0));
+    let epoch = seen.max(a.floor).next();
+    claim(a, epoch).await?;
+    let listing = list(v, dir).await?;
+    let highest = listing.highest(|f| matches!(f, FileName::Claim(_)).then_some(f.epoch()));
+    if highest.is_some_and(|h| h > epoch) {
+        return Err(OpenError::Outbid { dir: dir.clone(), epoch });
+    }
+    let inherited = inherit(a, &listing, epoch).await?;
+    let log = recover(a, &inherited).await?;
+    let producers = replay_producers(a, &inherited, &log).await?;
+    let (segments, copied) = copy_doubtful(a, epoch, &inherited, &log).await?;
+    let manifest = make_manifest(a, epoch, &inherited, segments, &log, &producers, copied.as_ref());
+    write_epoch(a, &manifest, copied.as_ref(), log.end, &producers).await?;
+    let garbage = garbage(&listing, &manifest);
+    Ok(Opened { manifest, copied, end: log.end, producers, garbage, scanned: log.scanned })
+}
+
+async fn claim(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
+    let path = format!("{}/{}", a.spec.dir, names::claim(epoch));
+    let f = match a.volume.create_new(&path, Class::Data).await {
+        Err(e) if e.is_already_exists() => return Err(OpenError::Outbid { dir: a.spec.dir.clone(), epoch }),
+        r => r?,
+    };
+    // Not synced: the name is what claims, the manifest that follows names the epoch durably, and a claim
+    // that a power cut takes back was never served under.
+    let doc = Claim { format: FORMAT, epoch, holder: a.holder.clone() };
+    write_all_at(&*f, 0, vec![docs::encode(&doc)]).await?;
+    Ok(())
+}
+
+async fn inherit(a: &OpenArgs, listing: &Listing, epoch: Epoch) -> Result<Inherited, OpenError> {
+    let (v, dir) = (&*a.volume, &a.spec.dir);
+    let manifests = |f| matches!(f, FileName::Manifest(_)).then_some(f.epoch()).filter(|e| *e < epoch);
+    let Some(previous) = listing.highest(manifests) else {
+        return Ok(Inherited { manifest: None, checkpoint: None, snapshot: None, own: Vec::new() });
+    };
+    let inconsistent = |reason: String| OpenError::Inconsistent { dir: dir.clone(), reason };
+    let m: Manifest = docs::read(v, &format!("{dir}/{}", names::manifest(previous))).await?;
+    if m.format > FORMAT {
+        return Err(inconsistent(format!("manifest format {} is newer than this version reads", m.format)));
+    }
+    if m.epoch != previous || m.topic_id != a.spec.topic_id || m.partition != a.spec.index {
+        return Err(inconsistent(format!("manifest {previous} is of another partition or epoch")));
+    }
+    let mut own: Vec<SegmentName> = listing
+        .files()
+        .filter_map(|f| if let FileName::Log(s) = f { Some(s) } else { None })
+        .filter(|s| s.epoch == previous)
+        .collect();
+    own.sort();
+    let checkpoint = optional::<Checkpoint>(v, &format!("{dir}/{}", names::checkpoint(previous))).await?;
+    let checkpoint = checkpoint.filter(|c| c.epoch == previous && c.topic_id == a.spec.topic_id);
+    if let Some(c) = &checkpoint {
+        // A checkpoint that names a segment which the listing lacks means that the listing is stale.
+        if !own.iter().any(|s| s.base == c.segment) && c.offset > m.log_start {
+            return Err(inconsistent(format!("the listing lacks the segment at {}", c.segment)));
+        }
+    }
+    let snapshot = optional::<ProducerSnapshot>(v, &format!("{dir}/{}", names::producers(previous))).await?;
+    let snapshot = snapshot.filter(|s| s.epoch == previous && s.topic_id == a.spec.topic_id);
+    Ok(Inherited { manifest: Some(m), checkpoint, snapshot, own })
+}
+
+/// A file that a scan can replace: missing or damaged is `None`.
+async fn optional<T: serde::de::DeserializeOwned>(
+    v: &dyn Volume,
+    path: &str,
+) -> Result<Option<T>, OpenError> {
+    match docs::read(v, path).await {
+        Ok(d) => Ok(Some(d)),
+        Err(DocError::Damaged { path, reason }) => {
+            tracing::warn!(%path, %reason, "damaged file, rebuilding it from the log");
+            Ok(None)
+        }
+        Err(DocError::Volume(e)) if e.is_not_found() => Ok(None),
+        Err(DocError::Volume(e)) => Err(e.into()),
+    }
+}
+
+async fn recover(a: &OpenArgs, inherited: &Inherited) -> Result<Log, OpenError> {
+    let Some(m) = &inherited.manifest else {
+        return Ok(Log { segments: Vec::new(), end: Offset::ZERO, doubt: None, scanned: 0 });
+    };
+    let mut log = Log { segments: m.segments.clone(), end: m.start, doubt: None, scanned: 0 };
+    if let Some((last, closed)) = inherited.own.split_last() {
+        for pair in inherited.own.windows(2) {
+            let [name, next] = pair else { continue };
+            log.segments.push(closed_segment(a, inherited, *name, next.base, &mut log.scanned).await?);
+        }
+        debug_assert_eq!(closed.len() + 1, inherited.own.len());
+        last_segment(a, m, inherited, *last, &mut log).await?;
+    }
+    log.segments.retain(|s| s.end > m.log_start && s.end > s.base);
+    // Records may have been deleted up to an end that the log itself no longer shows.
+    log.end = log.end.max(m.log_start);
+    Ok(log)
+}
+
+/// A segment of the predecessor that it had closed: complete and durable, since its successor was
+/// created after its last sync.
+async fn closed_segment(
+    a: &OpenArgs,
+    inherited: &Inherited,
+    name: SegmentName,
+    end: Offset,
+    scanned: &mut u64,
+) -> Result<Sealed, OpenError> {
+    let known =
+        inherited.checkpoint.iter().flat_map(|c| &c.closed).find(|s| s.name() == name && s.end == end);
+    if let Some(s) = known {
+        return Ok(s.clone());
+    }
+    let file = a.volume.open(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
+    let len = Pos(file.len().await?);
+    let mut walk = Walker::new(file, Pos::ZERO, len, name.base);
+    let mut s = empty_seal(name);
+    s.end = end;
+    loop {
+        match walk.step().await? {
+            Step::Batch(h, _) if h.base_offset >= end.0 => break,
+            Step::Batch(h, at) => note_batch(&mut s, &h, at),
+            Step::Damaged(at) => {
+                if !walk.skip_to(at.plus(1)).await? {
+                    break;
+                }
+            }
+            Step::End => break,
+        }
+    }
+    *scanned += walk.bytes_read();
+    Ok(s)
+}
+
+fn empty_seal(name: SegmentName) -> Sealed {
+    Sealed {
+        epoch: name.epoch,
+        base: name.base,
+        end: name.base,
+        end_pos: Pos::ZERO,
+        max_timestamp: None,
+        first_timestamp: None,
+        damage: Vec::new(),
+    }
+}
+
+fn note_batch(s: &mut Sealed, h: &super::batch::Header, at: Pos) {
+    s.end_pos = at.plus(h.size);
+    if h.max_timestamp >= 0 {
+        s.max_timestamp = s.max_timestamp.max(Some(h.max_timestamp));
+        s.first_timestamp = s.first_timestamp.or(Some(h.max_timestamp));
+    }
+}
+
+/// The predecessor's last segment: scanned from the checkpoint if that can be believed, else from 0.
+async fn last_segment(
+    a: &OpenArgs,
+    m: &Manifest,
+    inherited: &Inherited,
+    name: SegmentName,
+    log: &mut Log,
+) -> Result<(), OpenError> {
+    let file = a.volume.open(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
+    let len = Pos(file.len().await?);
+    let mut s = empty_seal(name);
+    let (mut from, mut expected) = (Pos::ZERO, name.base);
+    if let Some(c) = inherited.checkpoint.as_ref().filter(|c| c.segment == name.base && c.pos <= len) {
+        (from, expected) = (c.pos, c.offset);
+        (s.max_timestamp, s.first_timestamp) = (c.max_timestamp, c.first_timestamp);
+        s.damage.clone_from(&c.damage);
+    }
+    s.end_pos = from;
+    // The last batches, as far back as one group reaches: where the doubtful part may begin.
+    let mut tail: std::collections::VecDeque<(Pos, Offset)> = Default::default();
+    let group = m.group_bytes;
+    let relaxed = m.relaxed;
+    let found = scan::recover(file, from, len, expected, group, |h, at| {
+        note_batch(&mut s, h, at);
+        tail.push_back((at, Offset(h.base_offset)));
+        let end = at.plus(h.size);
+        while !relaxed && tail.len() > 1 && tail.front().is_some_and(|(p, _)| end.0 - p.0 > group) {
+            tail.pop_front();
+        }
+    })
+    .await?;
+    if !found.damage.is_empty() {
+        tracing::error!(dir = %a.spec.dir, segment = %name.log(), damage = ?found.damage, "damaged bytes inside the log; keeping what lies around them");
+    }
+    s.damage.extend(found.damage);
+    s.end = found.end;
+    s.end_pos = found.end_pos;
+    log.scanned += found.bytes_read;
+    log.end = found.end;
+    log.doubt = tail.front().copied();
+    log.segments.push(s);
+    Ok(())
+}
+
+/// Brings the producer snapshot up to the log's end, from batch heads. Without a believable snapshot the
+/// whole log is walked: slow, and never a wrong answer.
+async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> Result<Producers, OpenError> {
+    let Some(m) = &i.manifest else { return Ok(Producers::default()) };
+    let promised = m.has_producers || i.checkpoint.as_ref().is_some_and(|c| c.has_producers);
+    // A snapshot past the recovered end speaks of batches that do not exist.
+    let snapshot = i.snapshot.as_ref().filter(|s| s.offset <= log.end);
+    let (mut producers, from) = match snapshot {
+        Some(s) => (Producers::restore(s.producers.clone()), s.offset),
+        None if promised => (Producers::default(), m.log_start),
+        // No producer was known at the last checkpoint (or at the open, if there was none).
+        None => (Producers::default(), i.checkpoint.as_ref().map_or(m.start, |c| c.offset)),
+    };
+    for s in log.segments.iter().filter(|s| s.end > from) {
+        let file = a.volume.open(&format!("{}/{}", a.spec.dir, s.name().log()), Class::Data).await?;
+        // The checkpoint's position is a batch boundary at a known offset: begin there if it helps.
+        let near = i
+            .checkpoint
+            .as_ref()
+            .filter(|c| s.epoch == c.epoch && s.base == c.segment && c.offset <= from && c.pos <= s.end_pos);
+        let (pos, expected) = near.map_or((Pos::ZERO, s.base), |c| (c.pos, c.offset));
+        let mut walk = Walker::new(file, pos, s.end_pos, expected);
+        loop {
+            match walk.step().await? {
+                Step::Batch(h, _) if Offset(h.base_offset) >= from => {
+                    producers.record(&h, Offset(h.base_offset), a.now, log.end);
+                }
+                Step::Batch(..) => {}
+                Step::Damaged(at) => {
+                    if !walk.skip_to(at.plus(1)).await? {
+                        break;
+                    }
+                }
+                Step::End => break,
+            }
+        }
+    }
+    producers.expire(a.now.saturating_sub(a.config.producer_expiry.as_millis() as i64), log.end);
+    Ok(producers)
+}
+
+/// Copies the doubtful tail into a first segment of the new epoch. Returns what remains of the older ones.
+async fn copy_doubtful(
+    a: &OpenArgs,
+    epoch: Epoch,
+    i: &Inherited,
+    log: &Log,
+) -> Result<(Vec<Sealed>, Option<Copied>), OpenError> {
+    let mut segments = log.segments.clone();
+    let (Some((from, base)), Some(m)) = (log.doubt, &i.manifest) else { return Ok((segments, None)) };
+    let Some(last) = segments.last_mut().filter(|s| s.epoch == m.epoch && s.end_pos > from && s.end > base)
+    else {
+        return Ok((segments, None));
+    };
+    let source = a.volume.open(&format!("{}/{}", a.spec.dir, last.name().log()), Class::Data).await?;
+    let name = SegmentName { base, epoch };
+    let target = a.volume.create_new(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
+    let mut window = scan::Window::new(source, last.end_pos, 1 << 20);
+    let (mut pos, mut to, mut expected) = (from, Pos::ZERO, base);
+    let mut copy = empty_seal(name);
+    let mut index = Index::default();
+    while pos < last.end_pos {
+        if let Some((_, next)) = last.damage.iter().find(|(d, _)| *d == pos) {
+            // Damage inside the doubtful part stays behind, with the segment that has it.
+            pos = *next;
+            continue;
+        }
+        // Checked again: a writer that is not dead yet may have changed what the scan saw.
+        let Some((h, bytes)) = window.batch(pos.0, expected).await? else {
+            return Err(OpenError::Inconsistent {
+                dir: a.spec.dir.clone(),
+                reason: format!("{} changed at {pos} while it was copied", last.name().log()),
+            });
+        };
+        note_batch(&mut copy, &h, to);
+        index.note(h.base_offset - base.0, to, copy.end_pos, INDEX_INTERVAL);
+        pos = pos.plus(h.size);
+        expected = h.next_offset();
+        write_all_at(&*target, to.0, vec![bytes]).await?;
+        to = copy.end_pos;
+    }
+    target.sync().await?;
+    last.damage.retain(|(d, _)| *d < from);
+    last.end = base;
+    last.end_pos = from;
+    if last.end <= last.base {
+        segments.pop();
+    }
+    Ok((
+        segments,
+        Some(Copied {
+            name,
+            index,
+            end_pos: to,
+            max_timestamp: copy.max_timestamp,
+            first_timestamp: copy.first_timestamp,
+        }),
+    ))
+}
+
+fn make_manifest(
+    a: &OpenArgs,
+    epoch: Epoch,
+    i: &Inherited,
+    segments: Vec<Sealed>,
+    log: &Log,
+    producers: &Producers,
+    copied: Option<&Copied>,
+) -> Manifest {
+    let mut leader_epochs = i.manifest.as_ref().map_or_else(Vec::new, |m| m.leader_epochs.clone());
+    // An epoch that wrote nothing leaves no trace in the list.
+    leader_epochs.retain(|(_, start)| *start < log.end);
+    leader_epochs.push((epoch, log.end));
+    let log_start = i.manifest.as_ref().map_or(Offset::ZERO, |m| m.log_start);
+    let first = segments.first().map(|s| s.base).or(copied.map(|c| c.name.base)).unwrap_or(log.end);
+    Manifest {
+        format: FORMAT,
+        topic_id: a.spec.topic_id,
+        partition: a.spec.index,
+        epoch,
+        log_start: log_start.max(first),
+        start: copied.map_or(log.end, |c| c.name.base),
+        segments,
+        leader_epochs,
+        group_bytes: a.config.group_bytes,
+        relaxed: a.relaxed,
+        has_producers: !producers.is_empty(),
+    }
+}
+
+async fn write_epoch(
+    a: &OpenArgs,
+    m: &Manifest,
+    copied: Option<&Copied>,
+    end: Offset,
+    producers: &Producers,
+) -> Result<(), OpenError> {
+    let (v, dir) = (&*a.volume, &a.spec.dir);
+    if m.has_producers {
+        let s = ProducerSnapshot {
+            format: FORMAT,
+            topic_id: m.topic_id,
+            epoch: m.epoch,
+            offset: end,
+            producers: producers.durable(end),
+        };
+        docs::replace(v, dir, &names::producers(m.epoch), a.nonce, docs::encode(&s)).await?;
+    }
+    if let Some(c) = copied {
+        let c = Checkpoint {
+            format: FORMAT,
+            topic_id: m.topic_id,
+            epoch: m.epoch,
+            segment: c.name.base,
+            pos: c.end_pos,
+            offset: end,
+            max_timestamp: c.max_timestamp,
+            first_timestamp: c.first_timestamp,
+            damage: Vec::new(),
+            closed: Vec::new(),
+            has_producers: m.has_producers,
+        };
+        docs::replace(v, dir, &names::checkpoint(m.epoch), a.nonce, docs::encode(&c)).await?;
+    }
+    if m.has_producers || copied.is_some() {
+        // What the manifest relies on has durable names before the manifest can have one.
+        v.sync_dir(dir, Class::Data).await?;
+    }
+    docs::replace(v, dir, &names::manifest(m.epoch), a.nonce, docs::encode(m)).await?;
+    v.sync_dir(dir, Class::Data).await?;
+    Ok(())
+}
+
+/// Files that belong to older epochs and that the manifest does not list.
+fn garbage(listing: &Listing, m: &Manifest) -> Vec<String> {
+    let kept: BTreeSet<SegmentName> = m.segments.iter().map(Sealed::name).collect();
+    let given_up = |name: &&String| match FileName::parse(name) {
+        Some(FileName::Log(s) | FileName::Index(s)) => s.epoch < m.epoch && !kept.contains(&s),
+        Some(f) => f.epoch() < m.epoch,
+        None => false,
+    };
+    listing.0.iter().filter(given_up).cloned().collect()
+}

@@ -1,0 +1,113 @@
+//! One segment: a run of batches in one file, written by one leader epoch.
+
+use super::docs::Sealed;
+use super::index::Index;
+use super::names::SegmentName;
+use super::scan::{Step, Walker};
+use crate::types::{Offset, Pos};
+use crate::volume::{self, VolumeFile};
+use parking_lot::RwLock;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::Arc;
+
+/// "No timestamp", as in Kafka's batches.
+const NO_TIMESTAMP: i64 = -1;
+
+/// A segment that takes no more batches.
+#[derive(Debug)]
+pub struct Segment {
+    pub sealed: Sealed,
+    index: RwLock<Option<Arc<Index>>>,
+}
+
+/// The segment that takes batches now.
+#[derive(Debug)]
+pub struct Active {
+    pub name: SegmentName,
+    /// Wall time (ms) of its creation.
+    pub created: i64,
+    pub index: RwLock<Index>,
+    max_timestamp: AtomicI64,
+    first_timestamp: AtomicI64,
+}
+
+impl Segment {
+    pub fn new(sealed: Sealed, index: Option<Index>) -> Arc<Segment> {
+        Arc::new(Segment { sealed, index: RwLock::new(index.map(Arc::new)) })
+    }
+
+    pub fn known_index(&self) -> Option<Arc<Index>> {
+        self.index.read().clone()
+    }
+
+    /// Takes an index loaded from its file (or nothing) and walks what it does not cover.
+    pub async fn complete_index(
+        &self,
+        loaded: Option<Index>,
+        file: Arc<dyn VolumeFile>,
+        interval: u64,
+    ) -> volume::Result<Arc<Index>> {
+        let mut index = loaded.unwrap_or_default();
+        let s = &self.sealed;
+        let mut walk = Walker::new(file, index.covered(), s.end_pos, s.base);
+        loop {
+            match walk.step().await? {
+                Step::Batch(h, at) => {
+                    let rel = h.base_offset.saturating_sub(s.base.0);
+                    index.note(rel, at, at.plus(h.size), interval);
+                }
+                Step::Damaged(at) => {
+                    if !walk.skip_to(at.plus(1)).await? {
+                        break;
+                    }
+                }
+                Step::End => break,
+            }
+        }
+        let index = Arc::new(index);
+        *self.index.write() = Some(index.clone());
+        Ok(index)
+    }
+}
+
+impl Active {
+    pub fn new(name: SegmentName, created: i64) -> Active {
+        Active {
+            name,
+            created,
+            index: RwLock::default(),
+            max_timestamp: AtomicI64::new(NO_TIMESTAMP),
+            first_timestamp: AtomicI64::new(NO_TIMESTAMP),
+        }
+    }
+
+    /// Notes the timestamps of a batch that was written.
+    pub fn saw(&self, batch_max: i64) {
+        self.max_timestamp.fetch_max(batch_max, Relaxed);
+        if self.first_timestamp.load(Relaxed) == NO_TIMESTAMP {
+            self.first_timestamp.store(batch_max, Relaxed);
+        }
+    }
+
+    pub fn max_timestamp(&self) -> Option<i64> {
+        Some(self.max_timestamp.load(Relaxed)).filter(|t| *t >= 0)
+    }
+
+    pub fn first_timestamp(&self) -> Option<i64> {
+        Some(self.first_timestamp.load(Relaxed)).filter(|t| *t >= 0)
+    }
+
+    /// The description with which this segment is closed. One whose records have no timestamps is dated
+    /// by `now` (wall ms), so that it has an age at all.
+    pub fn seal(&self, end: Offset, end_pos: Pos, now: i64) -> Sealed {
+        Sealed {
+            epoch: self.name.epoch,
+            base: self.name.base,
+            end,
+            end_pos,
+            max_timestamp: self.max_timestamp().or(Some(now)),
+            first_timestamp: self.first_timestamp(),
+            damage: Vec::new(),
+        }
+    }
+}

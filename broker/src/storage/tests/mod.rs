@@ -1,0 +1,6 @@
+//! Stories about one partition on a volume in memory.
+
+mod bed;
+mod cases;
+mod crashes;
+mod stalls;
