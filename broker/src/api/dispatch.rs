@@ -215,7 +215,7 @@ async fn begin_produce(call: Call, body: Bytes) -> Result<Started, Hangup> {
 
 fn begin_fetch(call: Call, body: Bytes) -> Result<Started, Hangup> {
     let request: FetchRequest = decode(body, call.cx.api_version)?;
-    let more_bytes = fetch::max_bytes(&request);
+    let more_bytes = fetch::max_bytes(&call.cx, &request);
     let work = Work::Beside(Box::pin(async move {
         let response = fetch::handle(&call.cx, request).await;
         call.answer_fetch(response)

@@ -100,13 +100,6 @@ pub const BROKER_KEYS: &[Key] = &[
         "A connection on which nothing was asked for this long is closed.",
     ),
     Key::served(
-        "queued.max.request.bytes",
-        Kind::Long(-1, i64::MAX),
-        "268435456",
-        "Bytes of requests in work, over all connections; beyond it the broker stops reading. -1: unbounded \
-         (Kafka's default).",
-    ),
-    Key::served(
         "fetch.max.bytes",
         Kind::Int(1024, I32),
         "57671680",
@@ -302,6 +295,6 @@ pub const BROKER_KEYS: &[Key] = &[
         "storage.max.open.files",
         Kind::Int(16, I32),
         "Segment files held open at a time, over all partitions. Unset: a quarter of the process's limit of \
-         open files.",
+         open files, at most 8192.",
     ),
 ];

@@ -284,12 +284,10 @@ fn unlimited_numbers_do_not_overflow() {
         ("log.retention.hours", "2147483647"),
         ("log.roll.hours", "2147483647"),
         ("log.flush.interval.ms", "9223372036854775807"),
-        ("queued.max.request.bytes", "-1"),
     ])
     .unwrap();
     assert_eq!(config.groups.offsets_retention, Duration::from_secs(2_147_483_647 * 60));
     assert_eq!(config.topic_defaults.flush_ms, None);
-    assert_eq!(config.queued_max_request_bytes, None);
 }
 
 #[test]

@@ -27,9 +27,6 @@ use tokio::sync::Notify;
 /// How long a fetch waits for partitions that are opening.
 const OPENING_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Kafka's `fetch.max.bytes` of a broker: no response has more records than this, a single batch excepted.
-const MAX_BYTES: usize = 55 << 20;
-
 /// Versions below this may not be given zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 10;
 
@@ -37,7 +34,7 @@ pub async fn handle(cx: &RequestContext, req: FetchRequest) -> FetchResponse {
     if !is_sessionless(&req) {
         return FetchResponse::default().with_error_code(ResponseError::FetchSessionIdNotFound.code());
     }
-    let max_bytes = max_bytes(&req);
+    let max_bytes = max_bytes(cx, &req);
     let min_bytes = usize::try_from(req.min_bytes).unwrap_or(0).min(max_bytes);
     let max_wait = Duration::from_millis(u64::try_from(req.max_wait_ms).unwrap_or(0));
     let mut timer = std::pin::pin!(tokio::time::sleep(max_wait));
@@ -71,8 +68,8 @@ fn is_sessionless(req: &FetchRequest) -> bool {
 }
 
 /// Bytes of records that the response to `req` may have; a single larger batch excepted.
-pub(super) fn max_bytes(req: &FetchRequest) -> usize {
-    usize::try_from(req.max_bytes).unwrap_or(0).min(MAX_BYTES)
+pub(super) fn max_bytes(cx: &RequestContext, req: &FetchRequest) -> usize {
+    usize::try_from(req.max_bytes).unwrap_or(0).min(cx.broker.config.fetch_max_bytes)
 }
 
 #[cfg(test)]
