@@ -40,6 +40,8 @@ pub struct BrokerConfig {
     pub max_connections: usize,
     /// `connections.max.idle.ms`
     pub connections_max_idle: Duration,
+    /// `queued.max.request.bytes`: requests in work over all connections; `None` is unbounded
+    pub queued_max_request_bytes: Option<usize>,
     /// `fetch.max.bytes`
     pub fetch_max_bytes: usize,
     /// `broker.lease.ms`
@@ -100,6 +102,7 @@ impl Default for BrokerConfig {
             socket_request_max_bytes: 100 << 20,
             max_connections: i32::MAX as usize,
             connections_max_idle: Duration::from_secs(600),
+            queued_max_request_bytes: None,
             fetch_max_bytes: 55 << 20,
             lease: Duration::from_secs(10),
             topic_defaults: TopicConfig::default(),
@@ -146,6 +149,7 @@ impl BrokerConfig {
                 None => i32::MAX as usize,
             },
             connections_max_idle: get.millis("connections.max.idle.ms"),
+            queued_max_request_bytes: usize::try_from(get.long("queued.max.request.bytes")).ok(),
             fetch_max_bytes: get.size("fetch.max.bytes"),
             lease: get.millis("broker.lease.ms"),
             topic_defaults: TopicConfig::defaults_of(&set)?,

@@ -100,6 +100,13 @@ pub const BROKER_KEYS: &[Key] = &[
         "A connection on which nothing was asked for this long is closed.",
     ),
     Key::served(
+        "queued.max.request.bytes",
+        Kind::Long(-1, i64::MAX),
+        "-1",
+        "Bytes of requests in work, over all connections; beyond it the broker stops reading. -1 bounds them per \
+         connection only; a bound over all lets a partition that waits for its volume hold up the others.",
+    ),
+    Key::served(
         "fetch.max.bytes",
         Kind::Int(1024, I32),
         "57671680",

@@ -278,6 +278,13 @@ fn group_timeouts_must_leave_a_choice() {
 }
 
 #[test]
+fn requests_in_work_are_bounded_over_all_connections_only_on_demand() {
+    let bound = |v| BrokerConfig::with(&[("queued.max.request.bytes", v)]).unwrap().queued_max_request_bytes;
+    assert_eq!(BrokerConfig::default().queued_max_request_bytes, None);
+    assert_eq!((bound("-1"), bound("1048576")), (None, Some(1 << 20)));
+}
+
+#[test]
 fn unlimited_numbers_do_not_overflow() {
     let config = BrokerConfig::with(&[
         ("offsets.retention.minutes", "2147483647"),
