@@ -21,6 +21,9 @@
 mod mem;
 pub mod os;
 
+// The simulator allows no threads, which the real volume needs.
+#[cfg(all(test, not(madsim)))]
+mod agree;
 #[cfg(test)]
 mod contract;
 

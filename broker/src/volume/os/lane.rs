@@ -114,7 +114,7 @@ impl Lane {
         self.0.staff(&mut state);
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(madsim)))]
     pub(super) fn threads(&self) -> usize {
         self.0.state.lock().threads
     }
