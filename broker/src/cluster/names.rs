@@ -8,7 +8,8 @@ const MAX_LEN: usize = 249;
 const RESERVED: [&str; 2] = ["__cluster", "__cluster_metadata"];
 
 /// Kafka's rules for topic names (`org.apache.kafka.common.internals.Topic.validate`), and what this broker's
-/// volume keeps for itself. Unlike Kafka, `a.b` and `a_b` may both exist: no metric name mixes them up here.
+/// volume keeps for itself. That a name collides with an existing one is told by
+/// [`super::Cluster::create_topic`].
 ///
 /// # Errors
 /// [`AdminError::InvalidTopic`] with the reason.

@@ -1,0 +1,350 @@
+//! The controller: the one that changes the cluster's metadata.
+//!
+//! Promises: a change is answered only when it is durable and the lease under which it was asked for
+//! still stands; one that failed leaves picture and files as they were, or the controller goes through
+//! a new epoch and takes what the files say. Changes that wait together share one write. A hanging
+//! write fails its changes when the lease ends or the write limit passes, whichever is first.
+//!
+//! Does not promise that a change which was answered with an error did not happen: a write in doubt may
+//! stand (as with any request whose answer is lost).
+
+use super::admin::AdminError;
+use super::election::{Candidate, Election, ElectionError};
+use super::error::StartError;
+use super::files;
+use super::image::ClusterImage;
+use super::lease::Lease;
+use super::membership::Identity;
+use super::metadata::{Metadata, Stamp};
+use super::partitions::Partitions;
+use super::store::{Store, WriteError};
+use crate::config::TopicConfig;
+use crate::rt::Env;
+use crate::storage::{Fence, PartitionSpec};
+use crate::types::Epoch;
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, Notify};
+
+/// Changes that share one write at most; more wait for the next.
+const BATCH: usize = 1024;
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+type Answer = Box<dyn FnOnce(Result<(), AdminError>) + Send>;
+
+/// A change of the metadata that waits for its turn.
+pub(super) struct Change {
+    /// The lease under which it was asked for.
+    token: u64,
+    apply: Box<dyn FnOnce(&mut Metadata) -> Answer + Send>,
+}
+
+/// What all tasks see of the controller.
+pub(super) struct Controller {
+    pub lease: Arc<Lease>,
+    pub partitions: Arc<dyn Partitions>,
+    defaults: Arc<TopicConfig>,
+    image: ArcSwap<ClusterImage>,
+    /// What is durable.
+    metadata: ArcSwap<Metadata>,
+    epoch: AtomicU32,
+    /// The lease under which this broker is in office; 0 is "not".
+    office: AtomicU64,
+    changes: mpsc::Sender<Change>,
+    /// Notified when there may be something to delete.
+    pub deletions: Notify,
+}
+
+impl Controller {
+    pub fn new(
+        lease: Arc<Lease>,
+        partitions: Arc<dyn Partitions>,
+        defaults: Arc<TopicConfig>,
+    ) -> (Arc<Self>, mpsc::Receiver<Change>) {
+        let (changes, queue) = mpsc::channel(BATCH);
+        let controller = Controller {
+            lease,
+            partitions,
+            defaults,
+            image: ArcSwap::default(),
+            metadata: ArcSwap::default(),
+            epoch: AtomicU32::new(0),
+            office: AtomicU64::new(0),
+            changes,
+            deletions: Notify::new(),
+        };
+        (Arc::new(controller), queue)
+    }
+
+    pub fn image(&self) -> Arc<ClusterImage> {
+        self.image.load_full()
+    }
+
+    pub fn metadata(&self) -> Arc<Metadata> {
+        self.metadata.load_full()
+    }
+
+    pub fn defaults(&self) -> &Arc<TopicConfig> {
+        &self.defaults
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(SeqCst))
+    }
+
+    /// The lease under which this broker may change the metadata now.
+    pub fn in_office(&self) -> Option<u64> {
+        self.lease.right().filter(|token| self.office.load(SeqCst) == *token)
+    }
+
+    /// Applies `change`, makes it durable, and returns what it returned.
+    pub async fn submit<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Metadata) -> Result<T, AdminError> + Send + 'static,
+    ) -> Result<T, AdminError> {
+        let token = self.in_office().ok_or(AdminError::NotController)?;
+        let (tell, answered) = oneshot::channel();
+        let apply = Box::new(move |m: &mut Metadata| {
+            let result = change(m);
+            let answer: Answer = Box::new(move |written: Result<(), AdminError>| {
+                // Whoever asked may have gone away.
+                let _ = tell.send(written.and(result));
+            });
+            answer
+        });
+        let asked = async {
+            self.changes.send(Change { token, apply }).await.map_err(|_| AdminError::NotController)?;
+            answered.await.unwrap_or(Err(AdminError::NotController))
+        };
+        tokio::select! {
+            biased;
+            () = self.lease.until_ended(token) => Err(AdminError::NotController),
+            answer = asked => answer,
+        }
+    }
+
+    /// Shows what is durable now.
+    ///
+    /// New partitions are attached before their topic can be seen, so that whoever sees it finds them.
+    fn publish(&self, metadata: Metadata) {
+        let before = self.image.load_full();
+        let after = before.next(&metadata, &self.defaults);
+        for (name, topic) in &after.topics {
+            let old = before.topics.get(name).filter(|old| old.id == topic.id);
+            let had = old.map_or(0, |old| old.partitions);
+            for index in had..topic.partitions {
+                self.partitions.attach(PartitionSpec {
+                    topic: name.clone(),
+                    topic_id: topic.id,
+                    index,
+                    dir: format!("{name}/{}/{index}", topic.id),
+                    config: topic.config.clone(),
+                });
+            }
+            if old.is_some_and(|old| old.config != topic.config) {
+                self.partitions.reconfigure(topic.id, topic.config.clone());
+            }
+        }
+        let deleting = !metadata.deleting.is_empty();
+        self.metadata.store(Arc::new(metadata));
+        self.image.store(Arc::new(after));
+        if deleting {
+            self.deletions.notify_one();
+        }
+    }
+}
+
+/// One term as controller.
+pub(super) struct Office {
+    token: u64,
+    store: Store,
+}
+
+/// The task that holds the office when it can.
+pub(super) struct ControllerTask {
+    pub env: Env,
+    pub me: Arc<Identity>,
+    pub controller: Arc<Controller>,
+    pub election: Arc<dyn Election>,
+    pub queue: mpsc::Receiver<Change>,
+    /// How long one write of the metadata may take.
+    pub write_limit: Duration,
+}
+
+impl ControllerTask {
+    /// Never returns. `office` is one that was taken already.
+    pub async fn run(mut self, mut office: Option<Office>) {
+        let mut pause = RETRY_MIN;
+        loop {
+            if let Some(office) = office.take() {
+                let token = office.token;
+                self.serve(office).await;
+                self.controller.office.store(0, SeqCst);
+                tracing::info!(
+                    "this broker is no longer controller in epoch {} (lease {token})",
+                    self.controller.epoch()
+                );
+            }
+            let token = self.controller.lease.until_right().await;
+            match self.take_office(token).await {
+                Ok(taken) => {
+                    office = Some(taken);
+                    pause = RETRY_MIN;
+                }
+                Err(e) => {
+                    tracing::warn!("cannot become controller: {e}");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+            }
+        }
+    }
+
+    /// Wins an epoch, inherits what the last one left, and writes it as its own before it acts.
+    pub async fn take_office(&self, token: u64) -> Result<Office, StartError> {
+        let lease = &self.controller.lease;
+        let office = tokio::select! {
+            biased;
+            () = lease.until_ended(token) => return Err(lease_ended()),
+            // Several steps, each of which may use up the limit.
+            r = tokio::time::timeout(self.write_limit * 3, self.found_office(token)) => {
+                r.map_err(|_| StartError::NoAnswer("becoming controller took too long".into()))??
+            }
+        };
+        self.controller.office.store(token, SeqCst);
+        self.controller.deletions.notify_one();
+        Ok(office)
+    }
+
+    async fn found_office(&self, token: u64) -> Result<Office, StartError> {
+        let lease = &self.controller.lease;
+        let by = Candidate { broker: self.me.broker, incarnation: self.me.incarnation, lease: token };
+        let epoch = self.election.campaign(by).await.map_err(|e| match e {
+            ElectionError::Volume(e) => StartError::write(e),
+            ElectionError::Lost(_) => StartError::NoAnswer(e.to_string()),
+        })?;
+        let mut store = Store::new(self.env.clone(), epoch, self.me.incarnation);
+        let mut metadata = store.inherit().await?;
+        metadata.change += 1;
+        metadata.controller = Some(Stamp { epoch, by });
+        store.write(&metadata, || lease.holds(token)).await.map_err(|e| match e {
+            WriteError::Clean(e) | WriteError::InDoubt(e) => StartError::write(e),
+            WriteError::LeaseEnded => lease_ended(),
+        })?;
+        if !lease.holds(token) {
+            return Err(lease_ended());
+        }
+        self.controller.epoch.store(epoch.0, SeqCst);
+        self.controller.publish(metadata);
+        store.tidy().await;
+        tracing::info!("this broker is controller in epoch {epoch} (lease {token})");
+        Ok(Office { token, store })
+    }
+
+    /// Serves changes until the lease ends or a write is in doubt.
+    async fn serve(&mut self, mut office: Office) {
+        let lease = self.controller.lease.clone();
+        loop {
+            let first = tokio::select! {
+                biased;
+                () = lease.until_ended(office.token) => return,
+                change = self.queue.recv() => match change {
+                    Some(change) => change,
+                    None => return std::future::pending().await,
+                },
+            };
+            let mut batch = vec![first];
+            while batch.len() < BATCH {
+                match self.queue.try_recv() {
+                    Ok(change) => batch.push(change),
+                    Err(_) => break,
+                }
+            }
+            let (goes_on, result, answers) = self.apply(&mut office, batch).await;
+            if !goes_on {
+                self.controller.office.store(0, SeqCst);
+            }
+            for answer in answers {
+                answer(result.clone());
+            }
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Applies a batch to a copy, writes the copy once, and shows it. Returns whether the office stands.
+    async fn apply(
+        &self,
+        office: &mut Office,
+        batch: Vec<Change>,
+    ) -> (bool, Result<(), AdminError>, Vec<Answer>) {
+        let before = self.controller.metadata();
+        let mut draft = Metadata::clone(&before);
+        let mut answers = Vec::new();
+        for change in batch {
+            if change.token == office.token {
+                answers.push((change.apply)(&mut draft));
+            } else {
+                (change.apply)(&mut Metadata::default())(Err(AdminError::NotController));
+            }
+        }
+        let changed = draft != *before;
+        if changed {
+            draft.change += 1;
+            match self.write(office, &draft).await {
+                Ok(()) => {}
+                Err(WriteError::Clean(e)) => {
+                    tracing::warn!("metadata unchanged: {e}");
+                    return (true, Err(AdminError::Storage(e.to_string())), answers);
+                }
+                Err(WriteError::LeaseEnded) => return (false, Err(AdminError::NotController), answers),
+                Err(e @ WriteError::InDoubt(_)) => {
+                    tracing::warn!("resigning as controller: {e}");
+                    return (false, Err(AdminError::Storage(e.to_string())), answers);
+                }
+            }
+        }
+        // After the durable step: a successor may have read what stood before this write.
+        if !self.controller.lease.holds(office.token) {
+            return (false, Err(AdminError::NotController), answers);
+        }
+        if changed {
+            self.controller.publish(draft);
+        }
+        (true, Ok(()), answers)
+    }
+
+    async fn write(&self, office: &mut Office, draft: &Metadata) -> Result<(), WriteError> {
+        let lease = &self.controller.lease;
+        let token = office.token;
+        let write = office.store.write(draft, || lease.holds(token));
+        tokio::select! {
+            biased;
+            () = lease.until_ended(token) => Err(WriteError::LeaseEnded),
+            r = tokio::time::timeout(self.write_limit, write) => r.unwrap_or_else(|_| {
+                // A rename of it may still land: this epoch is over.
+                Err(WriteError::InDoubt(files::no_answer("write", super::layout::METADATA, self.write_limit)))
+            }),
+        }
+    }
+}
+
+fn lease_ended() -> StartError {
+    StartError::NoAnswer("the lease ended meanwhile".into())
+}
+
+/// The overrides of a topic after a change, if a broker can serve them.
+pub(super) fn checked_overrides(
+    defaults: &TopicConfig,
+    overrides: &BTreeMap<String, String>,
+) -> Result<(), AdminError> {
+    match TopicConfig::resolve(defaults, overrides) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(AdminError::InvalidConfig(e.to_string())),
+    }
+}

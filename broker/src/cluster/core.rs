@@ -1,0 +1,193 @@
+//! The control plane of one broker, put together: who may start, and what runs then.
+
+use super::controller::{Controller, ControllerTask};
+use super::deleter::Deleter;
+use super::election::ClaimFiles;
+use super::error::StartError;
+use super::files;
+use super::format::{self, Found};
+use super::keeper::{stopped, Keeper};
+use super::layout::{self, LeaseKey};
+use super::lease::{Lease, LeaseTerms};
+use super::membership::{self, Held, Identity};
+use super::partitions::Partitions;
+use crate::config::BrokerConfig;
+use crate::rt::{Env, LockError};
+use crate::storage::Fence;
+use parking_lot::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How often a start tries to become controller: a lease may end on the way.
+const OFFICE_ATTEMPTS: u32 = 3;
+
+pub(super) struct Core {
+    pub me: Arc<Identity>,
+    pub cluster_id: String,
+    pub lease: Arc<Lease>,
+    pub controller: Arc<Controller>,
+    stop: watch::Sender<bool>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Core {
+    /// Starts the control plane, or says why not; then nothing was touched, unless the volume failed.
+    ///
+    /// `make` builds the engine upon the fence.
+    pub async fn start<P: Partitions>(
+        env: Env,
+        config: &BrokerConfig,
+        make: impl FnOnce(Arc<dyn Fence>) -> Arc<P>,
+    ) -> Result<(Core, Arc<P>), StartError> {
+        let terms = LeaseTerms::new(config.lease);
+        let found = format::look(&env).await?;
+        let me = Arc::new(identify(&env, config, terms).await?);
+        // Everything that can refuse the start comes before the first write.
+        let dead = match found {
+            Found::Fresh => vec![],
+            _ => membership::refuse_the_living(&env, &me).await?,
+        };
+        let cluster_id = format::make(&env, found, terms).await?.cluster_id;
+
+        let lease = Lease::new(env.clock.clone(), terms);
+        let held = first_lease(&env, &me, dead, &lease).await?;
+        let engine = make(lease.clone());
+        let (stop, stopping) = watch::channel(false);
+        let (controller, queue) =
+            Controller::new(lease.clone(), engine.clone(), Arc::new(config.topic_defaults.clone()));
+        let keeper = Keeper {
+            env: env.clone(),
+            me: me.clone(),
+            lease: lease.clone(),
+            on_end: Box::new({
+                let engine = engine.clone();
+                move || engine.drop_all()
+            }),
+            stop: stopping.clone(),
+        };
+        let core = Core {
+            me: me.clone(),
+            cluster_id,
+            lease: lease.clone(),
+            controller: controller.clone(),
+            stop,
+            keeper: Mutex::new(Some(tokio::spawn(keeper.run(held)))),
+            tasks: Mutex::default(),
+        };
+        let task = ControllerTask {
+            env: env.clone(),
+            me,
+            controller: controller.clone(),
+            election: Arc::new(ClaimFiles { env: env.clone() }),
+            queue,
+            write_limit: config.storage.sync_timeout,
+        };
+        let office = match first_office(&task, &lease).await {
+            Ok(office) => office,
+            Err(e) => {
+                core.shutdown(engine.as_ref()).await;
+                return Err(e);
+            }
+        };
+        let deleter = Deleter { env, controller, step_limit: config.storage.sync_timeout };
+        *core.tasks.lock() = vec![
+            tokio::spawn(until_stopped(stopping.clone(), task.run(Some(office)))),
+            tokio::spawn(until_stopped(stopping.clone(), deleter.run())),
+            tokio::spawn(until_stopped(stopping, engine.clone().run())),
+        ];
+        Ok((core, engine))
+    }
+
+    /// Whether requests can be served: the lease stands and the metadata can be changed.
+    pub fn ready(&self) -> bool {
+        self.controller.in_office().is_some()
+    }
+
+    /// Clean stop: partitions are flushed and closed while the lease still stands; that it is given up
+    /// is said last.
+    pub async fn shutdown(&self, partitions: &dyn Partitions) {
+        partitions.shutdown().await;
+        self.stop.send_replace(true);
+        let keeper = self.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            // It bounds its own last write by the lease.
+            let _ = keeper.await;
+        }
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            let _ = task.await;
+        }
+    }
+}
+
+/// Without [`Core::shutdown`] before, as if the process was killed: nothing more is done or written.
+impl Drop for Core {
+    fn drop(&mut self) {
+        for task in self.tasks.lock().drain(..).chain(self.keeper.lock().take()) {
+            task.abort();
+        }
+    }
+}
+
+/// Takes the host-local lock and gives this process its identity.
+async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result<Identity, StartError> {
+    let broker = config.broker_id;
+    let lock = env.host.lock(&layout::host_lock(broker)).await.map_err(|e| match e {
+        LockError::Held(path) => {
+            StartError::BrokerAlive { id: broker, why: format!("a process on this host holds {path}") }
+        }
+        LockError::Io { .. } => StartError::HostLock(e.to_string()),
+    })?;
+    let address = match &config.advertised {
+        Some((host, port)) => format!("{host}:{port}"),
+        None => config.listen.clone(),
+    };
+    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms })
+}
+
+async fn first_lease(
+    env: &Env,
+    me: &Identity,
+    dead: Vec<LeaseKey>,
+    lease: &Lease,
+) -> Result<Held, StartError> {
+    // A start is never given up by its caller.
+    let never = AtomicBool::new(false);
+    loop {
+        let held = membership::take_lease(env, me, true, dead.clone(), &never).await?;
+        if lease.begin(u64::from(held.number), held.started) {
+            return Ok(held);
+        }
+        tracing::warn!("lease {} took too long to take; taking another", held.number);
+    }
+}
+
+async fn first_office(task: &ControllerTask, lease: &Lease) -> Result<super::controller::Office, StartError> {
+    let mut left = OFFICE_ATTEMPTS;
+    loop {
+        let token = files::or_no_answer(lease.terms().lease * 3, "take a lease", lease.until_right()).await?;
+        match task.take_office(token).await {
+            Err(StartError::Volume(e)) if left > 1 && files::is_transient(&e) => {
+                tracing::warn!("cannot become controller: {e}; trying again");
+            }
+            Err(StartError::NoAnswer(why)) if left > 1 => {
+                tracing::warn!("cannot become controller: {why}; trying again");
+            }
+            done => return done,
+        }
+        left -= 1;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn until_stopped(mut stop: watch::Receiver<bool>, work: impl std::future::Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = stopped(&mut stop) => {}
+        () = work => {}
+    }
+}

@@ -1,0 +1,121 @@
+//! Frees the disk of deleted topics.
+//!
+//! Promises: only directories of topic ids that the durable metadata lists as `deleting` are touched;
+//! each deletion is driven to its end, over restarts, past what is busy; when an id leaves the list, its
+//! files are durably gone.
+//!
+//! A topic id is never used twice, so a topic that was created anew under the same name meanwhile has
+//! another directory and loses nothing.
+
+use super::controller::Controller;
+use super::files;
+use crate::rt::Env;
+use crate::storage::Fence;
+use crate::types::TopicId;
+use crate::volume::{Class, VolumeError};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+pub(super) struct Deleter {
+    pub env: Env,
+    pub controller: Arc<Controller>,
+    /// How long one step on the volume may take.
+    pub step_limit: Duration,
+}
+
+impl Deleter {
+    /// Never returns.
+    pub async fn run(self) {
+        let mut pause = RETRY_MIN;
+        loop {
+            let metadata = self.controller.metadata();
+            let Some(token) = self.controller.in_office().filter(|_| !metadata.deleting.is_empty()) else {
+                self.controller.deletions.notified().await;
+                continue;
+            };
+            let mut left = 0;
+            for (id, name) in &metadata.deleting {
+                match self.delete(token, *id, name).await {
+                    Ok(true) => {}
+                    Ok(false) => left += 1,
+                    Err(e) => {
+                        tracing::info!("topic {name} ({id}) is not fully deleted yet: {e}");
+                        left += 1;
+                    }
+                }
+            }
+            if left == 0 {
+                pause = RETRY_MIN;
+                continue;
+            }
+            // A further deletion, or a new office, need not wait for the slow ones.
+            let _ = tokio::time::timeout(pause, self.controller.deletions.notified()).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// Returns whether the topic is gone and off the list.
+    async fn delete(&self, token: u64, id: TopicId, name: &str) -> Result<bool, VolumeError> {
+        let lease = self.controller.lease.clone();
+        let may = move || lease.holds(token);
+        let abandon = self.controller.partitions.abandon_topic(id);
+        // A handle stuck in the volume must not keep the rest from being freed.
+        let _ = tokio::time::timeout(self.step_limit, abandon).await;
+        if !may() {
+            return Ok(false);
+        }
+        self.set_aside(id, name).await?;
+        for dir in [format!("{name}/{id}.deleted"), format!("{name}/{id}")] {
+            if !files::remove_tree(&*self.env.volume, &dir, self.step_limit, &may).await? {
+                return Ok(false);
+            }
+        }
+        self.settle(name).await?;
+        if !may() {
+            return Ok(false);
+        }
+        let done = self.controller.submit(move |m| {
+            m.deletion_done(id);
+            Ok(())
+        });
+        match done.await {
+            Ok(()) => tracing::info!("topic {name} ({id}) is deleted from the volume"),
+            Err(e) => tracing::info!("topic {name} ({id}) stays listed as being deleted: {e}"),
+        }
+        Ok(!self.controller.metadata().deleting.contains_key(&id))
+    }
+
+    /// One rename takes the whole topic out of reach of every path that a stale writer knows.
+    async fn set_aside(&self, id: TopicId, name: &str) -> Result<(), VolumeError> {
+        let (from, to) = (format!("{name}/{id}"), format!("{name}/{id}.deleted"));
+        let rename = self.env.volume.rename(&from, &to, Class::Data);
+        match files::within(self.step_limit, "rename", &from, rename).await {
+            // Not there: done before, or never made. Already aside and made again by somebody late:
+            // both are removed below.
+            Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the topic's directory if nothing is in it, and makes the removals durable.
+    async fn settle(&self, name: &str) -> Result<(), VolumeError> {
+        let v = &self.env.volume;
+        if self.controller.image().topic(name).is_none() {
+            let gone = files::within(self.step_limit, "rmdir", name, v.rmdir(name)).await;
+            match gone {
+                // Another incarnation's files are in it; its own deletion takes the directory along.
+                Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {}
+                Err(e) if !e.is_not_found() => return Err(e),
+                _ => return files::within(self.step_limit, "syncdir", "", v.sync_dir("", Class::Data)).await,
+            }
+        }
+        match files::within(self.step_limit, "syncdir", name, v.sync_dir(name, Class::Data)).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+}

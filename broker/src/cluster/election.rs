@@ -1,0 +1,90 @@
+//! Who may propose: the controller's election, behind a seam.
+//!
+//! An election hands out controller epochs. It promises that no epoch is won twice and that epochs rise;
+//! it need not promise that a former winner knows that it lost. So what a controller writes stands under
+//! its epoch's name, readers take the highest, and the lease is checked around every durable step: a
+//! deposed controller can delay, never harm. Another service's lease may stand here one day.
+
+use super::files;
+use super::layout;
+use crate::rt::Env;
+use crate::types::{BrokerId, Epoch};
+use crate::volume::{Class, VolumeError};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// Who stands for election, and under which lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    pub broker: BrokerId,
+    pub incarnation: uuid::Uuid,
+    pub lease: u64,
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ElectionError {
+    #[error("another broker won controller epoch {0}")]
+    Lost(Epoch),
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+#[async_trait]
+pub trait Election: Send + Sync + 'static {
+    /// Wins an epoch higher than any won before, or says why not. Each success is another epoch.
+    ///
+    /// May be asked only when the present controller's lease is proven dead or its own.
+    async fn campaign(&self, candidate: Candidate) -> Result<Epoch, ElectionError>;
+}
+
+/// Epochs by exclusive create of claim files on the volume.
+pub struct ClaimFiles {
+    pub env: Env,
+}
+
+/// How many old claims stay for people to look at.
+const KEEP: u32 = 16;
+
+impl ClaimFiles {
+    /// The epochs claimed so far, in order.
+    async fn claims(&self) -> Result<Vec<Epoch>, VolumeError> {
+        let names = files::names(&*self.env.volume, layout::CONTROLLER).await?;
+        let mut epochs: Vec<_> = names.iter().filter_map(|n| layout::parse_claim(n)).collect();
+        epochs.sort_unstable();
+        Ok(epochs)
+    }
+
+    async fn tidy(&self, epochs: &[Epoch], mine: Epoch) {
+        for old in epochs.iter().filter(|e| e.0.saturating_add(KEEP) < mine.0) {
+            files::tidy_away(&*self.env.volume, &layout::claim(*old)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Election for ClaimFiles {
+    async fn campaign(&self, candidate: Candidate) -> Result<Epoch, ElectionError> {
+        let content = serde_json::to_vec(&candidate).unwrap_or_default();
+        let mut epoch = self.claims().await?.last().map_or(Epoch(1), |e| e.next());
+        loop {
+            let path = layout::claim(epoch);
+            match self.env.volume.create_new(&path, Class::Control).await {
+                Ok(file) => {
+                    file.write_sync(0, vec![content.clone().into()]).await?;
+                    self.env.volume.sync_dir(layout::CONTROLLER, Class::Control).await?;
+                    break;
+                }
+                // The listing was stale, or another candidate was quicker.
+                Err(e) if e.is_already_exists() => epoch = epoch.next(),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // Our create made the next listing a true one.
+        let claims = self.claims().await?;
+        if let Some(higher) = claims.last().filter(|e| **e > epoch) {
+            return Err(ElectionError::Lost(*higher));
+        }
+        self.tidy(&claims, epoch).await;
+        Ok(epoch)
+    }
+}

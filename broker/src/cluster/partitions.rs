@@ -1,0 +1,41 @@
+//! What the control plane asks of the storage engine.
+
+use crate::config::TopicConfig;
+use crate::storage::{Engine, PartitionSpec};
+use crate::types::TopicId;
+use async_trait::async_trait;
+use std::sync::Arc;
+
+#[async_trait]
+pub(super) trait Partitions: Send + Sync + 'static {
+    fn attach(&self, spec: PartitionSpec);
+    fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>);
+    async fn abandon_topic(&self, topic: TopicId);
+    /// The lease ended.
+    fn drop_all(&self);
+    /// Background work; never returns.
+    async fn run(self: Arc<Self>);
+    async fn shutdown(&self);
+}
+
+#[async_trait]
+impl Partitions for Engine {
+    fn attach(&self, spec: PartitionSpec) {
+        Engine::attach(self, spec);
+    }
+    fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>) {
+        Engine::reconfigure(self, topic, config);
+    }
+    async fn abandon_topic(&self, topic: TopicId) {
+        Engine::abandon_topic(self, topic).await;
+    }
+    fn drop_all(&self) {
+        Engine::drop_all(self);
+    }
+    async fn run(self: Arc<Self>) {
+        Engine::run(self).await;
+    }
+    async fn shutdown(&self) {
+        Engine::shutdown(self).await;
+    }
+}
