@@ -41,13 +41,15 @@ pub type Reply = BoxFuture<'static, Result<Answer, Hangup>>;
 /// A request that was started.
 pub struct Started {
     pub work: Work,
-    /// Bytes that the request holds beside its frame, and that its response may have beyond a small one.
-    pub more_bytes: usize,
+    /// Bytes that the request holds beside its frame.
+    pub request_bytes: usize,
+    /// Bytes that the response may have beyond a small one.
+    pub response_bytes: usize,
 }
 
 impl Started {
     fn small(work: Work) -> Self {
-        Started { work, more_bytes: 0 }
+        Started { work, request_bytes: 0, response_bytes: 0 }
     }
 }
 
@@ -190,7 +192,7 @@ pub async fn begin(peer: &Peer, mut frame: Bytes) -> Result<Started, Hangup> {
         key => begin_in_turn(call, key, frame).map(Started::small),
     }
     .map_err(|e| named(&e))?;
-    started.more_bytes += weight.bytes();
+    started.request_bytes = weight.bytes();
     Ok(started)
 }
 
@@ -215,12 +217,12 @@ async fn begin_produce(call: Call, body: Bytes) -> Result<Started, Hangup> {
 
 fn begin_fetch(call: Call, body: Bytes) -> Result<Started, Hangup> {
     let request: FetchRequest = decode(body, call.cx.api_version)?;
-    let more_bytes = fetch::max_bytes(&call.cx, &request);
+    let response_bytes = fetch::max_bytes(&call.cx, &request);
     let work = Work::Beside(Box::pin(async move {
         let response = fetch::handle(&call.cx, request).await;
         call.answer_fetch(response)
     }));
-    Ok(Started { work, more_bytes })
+    Ok(Started { work, request_bytes: 0, response_bytes })
 }
 
 /// The first eight bytes, which all header versions share.

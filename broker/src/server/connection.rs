@@ -2,7 +2,7 @@
 //! Both run in one task; when either ends, so does the connection, and what was under way beside it is
 //! given up.
 
-use super::budget::{Budget, Share};
+use super::budget::{Budget, Queued, Share};
 use super::framing::{FrameError, Inbound};
 use super::outbox::{self, Slot, WriteEnd};
 use super::turns::Turns;
@@ -61,11 +61,12 @@ pub async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send,
     peer: Peer,
     limits: Limits,
+    queued: Arc<Queued>,
     closing: &Closing,
 ) -> End {
     let (from, to) = tokio::io::split(stream);
     let (slots, taken) = mpsc::unbounded_channel();
-    let budget = Arc::new(Budget::default());
+    let budget = Arc::new(Budget::new(queued));
     let mut reader = Reader {
         inbound: Inbound::new(limits.max_frame),
         budget,
@@ -121,7 +122,7 @@ impl Reader {
 
     async fn start(&mut self, peer: &Peer, frame: Bytes, mut share: Share) -> Result<(), Hangup> {
         let started = api::begin(peer, frame).await?;
-        share.grow(started.more_bytes);
+        share.grow(started.request_bytes, started.response_bytes);
         let reply = match started.work {
             Work::Beside(reply) => reply,
             Work::InTurn(work) => self.turns.run(work),
@@ -143,7 +144,7 @@ impl Reader {
             let may_read = has_room || self.inbound.len() < READ_AHEAD;
             tokio::select! {
                 biased;
-                () = self.budget.freed(), if !has_room => {}
+                () = self.budget.room(), if !has_room => {}
                 read = from.read_buf(self.inbound.room()), if may_read => match read.map_err(End::Read)? {
                     0 if self.inbound.len() == 0 => return Err(End::Closed),
                     0 => return Err(End::CutShort),

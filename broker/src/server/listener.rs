@@ -1,5 +1,6 @@
 //! Accepts connections: no more than allowed, and never giving up.
 
+use super::budget::Queued;
 use super::connection::{self, End, Limits};
 use crate::api::{Broker, Closing, Peer};
 use crate::metrics::ServerMetrics;
@@ -61,6 +62,7 @@ pub async fn run(listener: TcpListener, broker: Arc<Broker>, open: Arc<Open>, cu
     let closing = broker.closing.clone();
     let mut closing = std::pin::pin!(closing.heard());
     let max = broker.config.max_connections;
+    let queued = Arc::new(Queued::new(broker.config.queued_max_request_bytes));
     let mut rest = REST_MIN;
     let mut refused = Refused::default();
     loop {
@@ -73,7 +75,7 @@ pub async fn run(listener: TcpListener, broker: Arc<Broker>, open: Arc<Open>, cu
             Ok((stream, addr)) => {
                 rest = REST_MIN;
                 match open.enter(max, &broker.metrics.server) {
-                    Some(entry) => spawn(stream, addr, broker.clone(), entry, cut.clone()),
+                    Some(entry) => spawn(stream, addr, broker.clone(), queued.clone(), entry, cut.clone()),
                     None => refused.count(addr, max, broker.env.clock.boot()),
                 }
             }
@@ -107,7 +109,14 @@ impl Refused {
     }
 }
 
-fn spawn(stream: TcpStream, addr: SocketAddr, broker: Arc<Broker>, entry: Entry, cut: Arc<Closing>) {
+fn spawn(
+    stream: TcpStream,
+    addr: SocketAddr,
+    broker: Arc<Broker>,
+    queued: Arc<Queued>,
+    entry: Entry,
+    cut: Arc<Closing>,
+) {
     if let Err(e) = rt::tune_connection(&stream) {
         tracing::debug!("{addr}: {e}");
     }
@@ -121,7 +130,7 @@ fn spawn(stream: TcpStream, addr: SocketAddr, broker: Arc<Broker>, entry: Entry,
         let end = tokio::select! {
             biased;
             () = cut.heard() => End::Closed,
-            end = connection::serve(stream, Peer { broker, addr }, limits, &closing) => end,
+            end = connection::serve(stream, Peer { broker, addr }, limits, queued, &closing) => end,
         };
         if end.is_noteworthy() {
             tracing::warn!("closed the connection of {addr}: {end}");

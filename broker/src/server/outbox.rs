@@ -136,8 +136,7 @@ async fn within<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::budget::Budget;
-    use std::sync::Arc;
+    use crate::server::budget::unbounded;
     use tokio::io::AsyncReadExt;
     use tokio::sync::{mpsc, oneshot};
 
@@ -155,7 +154,7 @@ mod tests {
     async fn answers_leave_in_order_though_the_last_is_ready_first() {
         let (mut client, server) = tokio::io::duplex(5);
         let (tx, rx) = mpsc::unbounded_channel();
-        let budget = Arc::new(Budget::default());
+        let budget = unbounded();
         let send = |reply| tx.send(Slot { reply, share: budget.take(1) }).unwrap_or_default();
         let (go, went) = oneshot::channel::<()>();
         let (ran, runs) = oneshot::channel::<()>();
@@ -183,7 +182,7 @@ mod tests {
     async fn a_hangup_lets_what_stands_before_it_out_and_nothing_behind_it() {
         let (mut client, server) = tokio::io::duplex(100);
         let (tx, rx) = mpsc::unbounded_channel();
-        let budget = Arc::new(Budget::default());
+        let budget = unbounded();
         for reply in [Ok(frame("one")), Err(Hangup::new("enough")), Ok(frame("two"))] {
             tx.send(Slot { reply: ready(reply), share: budget.take(1) }).unwrap_or_default();
         }
@@ -197,7 +196,7 @@ mod tests {
     async fn a_client_that_takes_nothing_is_given_up() {
         let (_client, server) = tokio::io::duplex(2);
         let (tx, rx) = mpsc::unbounded_channel();
-        let budget = Arc::new(Budget::default());
+        let budget = unbounded();
         tx.send(Slot { reply: ready(Ok(frame("longer"))), share: budget.take(1) }).unwrap_or_default();
         let end = run(server, rx, Duration::from_millis(20)).await;
         assert!(matches!(end, Err(WriteEnd::Stuck(_))));
