@@ -28,7 +28,7 @@ mod agree;
 mod contract;
 
 pub use mem::{Counts, Hang, MemVolume, Op};
-pub use os::OsVolume;
+pub use os::{raise_fd_limit, OsVolume};
 
 use async_trait::async_trait;
 use bytes::Bytes;
