@@ -1,3 +1,406 @@
-//! Consumer groups.
+//! All groups of a broker: what the API handlers call.
 
-pub struct Groups;
+use super::durable::Place;
+use super::group::{
+    Caller, JoinInput, JoinReply, MemberDoc, Reply, State, SyncInput, SyncReply,
+};
+use super::record::Committed;
+use super::serving::{Answer, CommitInput, Serving, MAX_GROUP_BYTES};
+use super::settings::GroupSettings;
+use super::slot::Slot;
+use super::slot_log::SlotLog;
+use super::{slot_of, SLOTS};
+use crate::cluster::Cluster;
+use crate::config::{CleanupPolicy, TopicConfig};
+use crate::rt::Env;
+use crate::storage::{Engine, PartitionSpec};
+use crate::types::{Epoch, TopicId};
+use kafka_protocol::messages::ConsumerProtocolSubscription;
+use kafka_protocol::protocol::Decodable;
+use kafka_protocol::ResponseError;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Bytes of one commit, roughly: it must fit into one batch.
+const MAX_COMMIT_BYTES: usize = 8 << 20;
+
+/// The largest batch of a slot's log, and the size of its segments.
+const SLOT_SEGMENT: u64 = 16 << 20;
+
+/// Which topics exist.
+pub trait Topics: Send + Sync + 'static {
+    fn exists(&self, id: TopicId) -> bool;
+}
+
+impl Topics for Cluster {
+    fn exists(&self, id: TopicId) -> bool {
+        self.image().topic_by_id(id).is_some()
+    }
+}
+
+/// What DescribeGroups shows of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub state: State,
+    pub protocol_type: String,
+    pub protocol_name: String,
+    pub members: Vec<MemberDoc>,
+}
+
+/// What ListGroups shows of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub id: String,
+    pub protocol_type: String,
+    pub state: State,
+}
+
+/// What became of the offsets that OffsetDelete named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffsetDeletion {
+    /// Names of topics that the group's members subscribe to: their offsets stay.
+    pub subscribed: BTreeSet<String>,
+}
+
+/// A committed offset, for metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    pub group: String,
+    pub topic: String,
+    pub topic_id: TopicId,
+    pub partition: i32,
+    pub offset: i64,
+}
+
+/// All groups of a broker.
+pub struct Groups {
+    slots: Vec<Arc<Slot>>,
+    env: Env,
+    settings: GroupSettings,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Groups {
+    /// Attaches the slots' logs to `engine` and starts a task for each. Returns at once: until a slot is
+    /// loaded its groups answer COORDINATOR_LOAD_IN_PROGRESS.
+    pub fn start(
+        env: Env,
+        engine: &Engine,
+        topics: Arc<dyn Topics>,
+        settings: GroupSettings,
+    ) -> Arc<Groups> {
+        let config = Arc::new(slot_config());
+        let log = |index: u32| -> Arc<dyn SlotLog> {
+            let spec = PartitionSpec {
+                topic: "__groups".to_owned(),
+                topic_id: TopicId::default(),
+                index: index as i32,
+                dir: format!("__cluster/groups/{index}"),
+                config: config.clone(),
+            };
+            Arc::new(engine.attach(spec))
+        };
+        Groups::on(env, (0..SLOTS).map(log).collect(), topics, settings)
+    }
+
+    /// On these logs, one for each slot.
+    pub(super) fn on(
+        env: Env,
+        logs: Vec<Arc<dyn SlotLog>>,
+        topics: Arc<dyn Topics>,
+        settings: GroupSettings,
+    ) -> Arc<Groups> {
+        let slot = |(index, log)| Slot::new(index, log, env.clock.clone(), topics.clone(), settings.clone());
+        let slots: Vec<Arc<Slot>> = (0i32..).zip(logs).map(slot).collect();
+        let tasks = slots.iter().map(|slot| tokio::spawn(slot.clone().run())).collect();
+        Arc::new(Groups { slots, env, settings, tasks: Mutex::new(tasks) })
+    }
+
+    /// Finishes the commits that are under way and lets the logs go. Those who wait for a rebalance are told
+    /// NOT_COORDINATOR.
+    pub async fn shutdown(&self) {
+        let stops = self.slots.iter().map(|slot| slot.stop(Duration::from_secs(5)));
+        futures::future::join_all(stops).await;
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            if task.await.is_err() {
+                tracing::error!("the task of a group slot did not end well");
+            }
+        }
+    }
+
+    pub fn settings(&self) -> &GroupSettings {
+        &self.settings
+    }
+
+    fn slot(&self, group: &str) -> Result<&Slot, ResponseError> {
+        let slot = self.slots.get(slot_of(group) as usize);
+        slot.map(|s| &**s).ok_or(ResponseError::CoordinatorNotAvailable)
+    }
+
+    // ---- members ----
+
+    /// JoinGroup. `input.fresh_id` is filled in here. Waits as long as the rebalance lasts.
+    pub async fn join(&self, group: &str, mut input: JoinInput) -> JoinReply {
+        let member_id = input.member_id.clone();
+        let who = input.instance.as_ref().unwrap_or(&input.client_id);
+        input.fresh_id = format!("{who}-{}", self.env.entropy.uuid());
+        match self.try_join(group, input).await {
+            Ok(Reply::Join(reply)) => reply,
+            Ok(Reply::Sync(_)) => JoinReply::refused(ResponseError::UnknownServerError, member_id),
+            Err(error) => JoinReply::refused(error, member_id),
+        }
+    }
+
+    async fn try_join(&self, group: &str, input: JoinInput) -> Answer {
+        valid_id(group)?;
+        let limits = &self.settings.limits;
+        if input.session < limits.min_session || input.session > limits.max_session {
+            return Err(ResponseError::InvalidSessionTimeout);
+        }
+        let slot = self.slot(group)?;
+        let waiting = slot.with(|s, now| {
+            let unknown = !s.knows(group) && !input.member_id.is_empty();
+            match unknown {
+                true => Err(ResponseError::UnknownMemberId),
+                false => Ok(s.join(group, now, limits, input)),
+            }
+        })?;
+        self.answer(slot, waiting.0, waiting.1?).await
+    }
+
+    /// SyncGroup. Waits for the leader's assignment.
+    pub async fn sync(&self, group: &str, input: SyncInput) -> SyncReply {
+        match self.try_sync(group, input).await {
+            Ok(Reply::Sync(reply)) => reply,
+            Ok(Reply::Join(_)) => SyncReply::refused(ResponseError::UnknownServerError),
+            Err(error) => SyncReply::refused(error),
+        }
+    }
+
+    async fn try_sync(&self, group: &str, input: SyncInput) -> Answer {
+        valid_id(group)?;
+        if input.assignments.iter().map(|(_, a)| a.len()).sum::<usize>() > MAX_GROUP_BYTES {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let slot = self.slot(group)?;
+        let (epoch, waiting) = slot.with(|s, now| s.sync(group, now, input))?;
+        self.answer(slot, epoch, waiting).await
+    }
+
+    async fn answer(&self, slot: &Slot, epoch: Epoch, waiting: oneshot::Receiver<Answer>) -> Answer {
+        let reply = waiting.await.map_err(|_| ResponseError::NotCoordinator)??;
+        slot.confirm(epoch).await?;
+        Ok(reply)
+    }
+
+    pub async fn heartbeat(&self, group: &str, caller: &Caller) -> Result<(), ResponseError> {
+        valid_id(group)?;
+        let slot = self.slot(group)?;
+        let (epoch, (result, gate)) = slot.with(|s, now| s.heartbeat(group, now, caller))?;
+        slot.pass(gate).await?;
+        slot.confirm(epoch).await?;
+        result
+    }
+
+    /// LeaveGroup, for several members: each by member id, by instance id with an empty member id, or both.
+    pub async fn leave(
+        &self,
+        group: &str,
+        members: &[(String, Option<String>)],
+    ) -> Result<Vec<Result<String, ResponseError>>, ResponseError> {
+        valid_id(group)?;
+        let slot = self.slot(group)?;
+        let limits = &self.settings.limits;
+        let (epoch, (results, gate)) = slot.with(|s, now| s.leave(group, now, limits, members))?;
+        slot.pass(gate).await?;
+        slot.confirm(epoch).await?;
+        Ok(results)
+    }
+
+    // ---- offsets ----
+
+    /// Commits offsets, all or none. When it returns they are durable and visible (P8).
+    pub async fn commit(&self, group: &str, input: CommitInput) -> Result<(), ResponseError> {
+        let bytes = |(_, c): &(Place, Committed)| c.metadata.len() + c.topic.len() + group.len() + 256;
+        if input.offsets.iter().map(bytes).sum::<usize>() > MAX_COMMIT_BYTES {
+            return Err(ResponseError::InvalidCommitOffsetSize);
+        }
+        let slot = self.slot(group)?;
+        let (epoch, gate) = slot.with(|s, now| s.commit(group, now, input))?;
+        slot.pass(gate?).await?;
+        slot.confirm(epoch).await
+    }
+
+    /// The group's committed offsets; none for a group that nobody knows.
+    pub async fn offsets(&self, group: &str) -> Result<Vec<(Place, Committed)>, ResponseError> {
+        let read = |s: &mut Serving| {
+            let kept = s.durable().group(group).into_iter();
+            kept.flat_map(|k| k.offsets()).map(|(place, c)| (*place, c.clone())).collect()
+        };
+        let slot = self.slot(group)?;
+        let (epoch, offsets) = slot.with(|s, _| read(s))?;
+        slot.confirm(epoch).await?;
+        Ok(offsets)
+    }
+
+    /// OffsetDelete: places with the names of their topics.
+    pub async fn delete_offsets(
+        &self,
+        group: &str,
+        places: &[(Place, String)],
+    ) -> Result<OffsetDeletion, ResponseError> {
+        valid_id(group)?;
+        let slot = self.slot(group)?;
+        let (epoch, deletion) = slot.with(|s, _| delete_offsets(s, group, places))?;
+        let (subscribed, gate) = deletion?;
+        slot.pass(gate).await?;
+        slot.confirm(epoch).await?;
+        Ok(OffsetDeletion { subscribed })
+    }
+
+    // ---- groups ----
+
+    /// `None`: no such group (Kafka: Dead).
+    pub async fn describe(&self, group: &str) -> Result<Option<Description>, ResponseError> {
+        valid_id(group)?;
+        let slot = self.slot(group)?;
+        let (epoch, description) = slot.with(|s, _| describe(s, group))?;
+        slot.confirm(epoch).await?;
+        Ok(description)
+    }
+
+    /// All groups, by slot and id, and an error if some slot could not answer.
+    pub async fn list(&self) -> (Vec<Listed>, Option<ResponseError>) {
+        let mut all = Vec::new();
+        let mut missing = None;
+        for slot in &self.slots {
+            match list(slot).await {
+                Ok(listed) => all.extend(listed),
+                Err(error) => missing = Some(error),
+            }
+        }
+        (all, missing)
+    }
+
+    pub async fn delete(&self, group: &str) -> Result<(), ResponseError> {
+        valid_id(group)?;
+        let slot = self.slot(group)?;
+        let (epoch, gate) = slot.with(|s, _| s.delete_group(group))?;
+        slot.pass(gate?).await?;
+        slot.confirm(epoch).await
+    }
+
+    /// Every committed offset as it is in memory. Never waits, and proves nothing: for metrics.
+    pub fn lag_snapshot(&self) -> Vec<CommittedOffset> {
+        let of_group = |(group, kept): (&String, &super::durable::Kept)| {
+            let offset = |(place, c): (&Place, &Committed)| CommittedOffset {
+                group: group.clone(),
+                topic: c.topic.clone(),
+                topic_id: place.0,
+                partition: place.1,
+                offset: c.offset,
+            };
+            kept.offsets().map(offset).collect::<Vec<_>>()
+        };
+        let of_slot = |slot: &Arc<Slot>| {
+            slot.peek(|durable| durable.groups().iter().flat_map(of_group).collect::<Vec<_>>())
+        };
+        self.slots.iter().filter_map(of_slot).flatten().collect()
+    }
+}
+
+/// Kafka takes any group id but the empty one; for offsets alone even that.
+fn valid_id(group: &str) -> Result<(), ResponseError> {
+    match group.is_empty() {
+        true => Err(ResponseError::InvalidGroupId),
+        false => Ok(()),
+    }
+}
+
+fn slot_config() -> TopicConfig {
+    TopicConfig {
+        segment_bytes: SLOT_SEGMENT,
+        max_message_bytes: SLOT_SEGMENT,
+        retention_ms: None,
+        retention_bytes: None,
+        flush_messages: 1,
+        flush_ms: None,
+        cleanup_policy: CleanupPolicy { delete: true, compact: false },
+        // Our own wall clock, which may jump.
+        timestamp_after_max: Duration::from_millis(i64::MAX as u64),
+        ..TopicConfig::default()
+    }
+}
+
+fn describe(s: &Serving, id: &str) -> Option<Description> {
+    let Some(group) = s.group(id) else {
+        return s.knows(id).then(|| Description {
+            state: State::Empty,
+            protocol_type: String::new(),
+            protocol_name: String::new(),
+            members: Vec::new(),
+        });
+    };
+    Some(Description {
+        state: group.state(),
+        protocol_type: group.protocol_type().unwrap_or_default().to_owned(),
+        protocol_name: group.protocol_name().unwrap_or_default().to_owned(),
+        members: group.to_doc().members,
+    })
+}
+
+async fn list(slot: &Slot) -> Result<Vec<Listed>, ResponseError> {
+    let listed = |s: &mut Serving| {
+        let entry = |id: &String| {
+            let group = s.group(id);
+            Listed {
+                id: id.clone(),
+                protocol_type: group.and_then(|g| g.protocol_type()).unwrap_or_default().to_owned(),
+                state: group.map_or(State::Empty, |g| g.state()),
+            }
+        };
+        s.ids().into_iter().map(entry).collect()
+    };
+    let (epoch, groups) = slot.with(|s, _| listed(s))?;
+    slot.confirm(epoch).await?;
+    Ok(groups)
+}
+
+fn delete_offsets(
+    s: &mut Serving,
+    id: &str,
+    places: &[(Place, String)],
+) -> Result<(BTreeSet<String>, super::serving::Gate), ResponseError> {
+    if !s.knows(id) {
+        return Err(ResponseError::GroupIdNotFound);
+    }
+    let named = || places.iter().map(|(_, name)| name.clone()).collect::<BTreeSet<_>>();
+    let subscribed = match s.group(id) {
+        Some(group) if !group.members().is_empty() => {
+            if group.protocol_type() != Some("consumer") {
+                return Err(ResponseError::NonEmptyGroup);
+            }
+            // A subscription that we cannot read may be to anything.
+            let topics = group.subscribes(subscription);
+            named().into_iter().filter(|name| topics.as_ref().is_none_or(|t| t.contains(name))).collect()
+        }
+        _ => BTreeSet::new(),
+    };
+    let free = places.iter().filter(|(_, name)| !subscribed.contains(name));
+    let free: Vec<Place> = free.map(|(place, _)| *place).collect();
+    let gate = s.delete_offsets(id, &free);
+    Ok((subscribed, gate))
+}
+
+/// The topics in a consumer's subscription (ConsumerProtocolSubscription): the field that every version has.
+fn subscription(metadata: &[u8]) -> Option<Vec<String>> {
+    let mut body = bytes::Bytes::copy_from_slice(metadata.get(2..)?);
+    // Version 0's fields lead every later version.
+    let decoded = ConsumerProtocolSubscription::decode(&mut body, 0).ok()?;
+    Some(decoded.topics.iter().map(|t| t.to_string()).collect())
+}

@@ -1,7 +1,52 @@
 //! Coordinators: groups with their offsets, and producer ids.
+//!
+//! # Why groups lie in slots with a log each
+//!
+//! The design speaks of a file per group and epoch, replaced atomically. We keep groups in [`SLOTS`] slots
+//! instead, and a slot's state in a log of its own, held by the storage engine as if it were a partition
+//! (`__cluster/groups/{slot}`). What that buys:
+//!
+//! - a commit costs one write and one sync, and commits that arrive together share them, as produces do;
+//!   replacing a file costs create, write, sync, rename and the directory's sync: five round trips;
+//! - claims, epochs, seals, the fence after the durable step, torn tails, the stalled sync: all that has
+//!   one implementation, and `dump-log` reads it;
+//! - a group id is only ever a field of a record. There is no file name that `../../x` could become;
+//! - a group that commits to ten thousand partitions rewrites only the one that changed.
+//!
+//! What it costs: a snapshot now and then, so that the log can be trimmed, and reading the log at a load.
+//!
+//! What is kept: offsets, and each group's generation, members and assignment, so that neither a restart nor
+//! a takeover makes anybody rebalance. What is not kept: ids promised to members that never joined, who is
+//! in the middle of joining, and how much of a session timeout has passed.
 
+pub(crate) mod hex;
+
+mod durable;
+pub mod group;
 mod groups;
 mod producer_ids;
+mod record;
+mod serving;
+mod settings;
+mod slot;
+mod slot_log;
 
-pub use groups::Groups;
+
+pub use durable::Place;
+pub use groups::{CommittedOffset, Description, Groups, Listed, OffsetDeletion, Topics};
 pub use producer_ids::{ProducerIdError, ProducerIds};
+pub use record::Committed;
+pub use serving::{CommitInput, MAX_GROUP_BYTES};
+pub use settings::GroupSettings;
+
+/// How many slots there are. Part of the format: every slot's log says it, and one that says otherwise is
+/// not loaded.
+pub const SLOTS: u32 = 8;
+
+/// The hash that spreads group ids over slots. Part of the format, too.
+pub const HASH: &str = "crc32c";
+
+/// The slot of a group.
+pub fn slot_of(group: &str) -> u32 {
+    crc32c::crc32c(group.as_bytes()) % SLOTS
+}
