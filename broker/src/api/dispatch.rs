@@ -118,6 +118,17 @@ served! {
     AlterConfigs, AlterConfigsRequest, 0..=2 => alter_configs;
     IncrementalAlterConfigs, IncrementalAlterConfigsRequest, 0..=1 => incremental_alter_configs;
     InitProducerId, InitProducerIdRequest, 0..=4 => init_producer_id;
+    FindCoordinator, FindCoordinatorRequest, 0..=4 => find_coordinator;
+    JoinGroup, JoinGroupRequest, 0..=9 => join_group;
+    SyncGroup, SyncGroupRequest, 0..=5 => sync_group;
+    Heartbeat, HeartbeatRequest, 0..=4 => heartbeat;
+    LeaveGroup, LeaveGroupRequest, 0..=5 => leave_group;
+    OffsetCommit, OffsetCommitRequest, 2..=8 => offset_commit;
+    OffsetFetch, OffsetFetchRequest, 1..=8 => offset_fetch;
+    DescribeGroups, DescribeGroupsRequest, 0..=5 => describe_groups;
+    ListGroups, ListGroupsRequest, 0..=4 => list_groups;
+    DeleteGroups, DeleteGroupsRequest, 0..=2 => delete_groups;
+    OffsetDelete, OffsetDeleteRequest, 0..=0 => offset_delete;
     DescribeLogDirs, DescribeLogDirsRequest, 1..=4 => describe_log_dirs;
     DescribeCluster, DescribeClusterRequest, 0..=1 => describe_cluster;
     ListPartitionReassignments, ListPartitionReassignmentsRequest, 0..=0 => list_partition_reassignments;

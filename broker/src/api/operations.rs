@@ -19,6 +19,7 @@ const IDEMPOTENT_WRITE: i32 = 1 << 12;
 const TOPIC: i32 = READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
 const CLUSTER: i32 =
     CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE;
+const GROUP: i32 = READ | DELETE | DESCRIBE;
 
 pub(super) fn on_topic(asked: bool) -> i32 {
     if asked {
@@ -36,6 +37,14 @@ pub(super) fn on_cluster(asked: bool) -> i32 {
     }
 }
 
+pub(super) fn on_group(asked: bool) -> i32 {
+    if asked {
+        GROUP
+    } else {
+        NOT_ASKED
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +53,7 @@ mod tests {
     fn everything_is_what_kafka_without_an_authorizer_says() {
         assert_eq!(on_topic(true), 3576);
         assert_eq!(on_cluster(true), 8096);
+        assert_eq!(on_group(true), 328);
         assert_eq!(on_topic(false), i32::MIN);
     }
 }

@@ -167,9 +167,10 @@ impl Durable {
 
     /// The records that state all this, for a snapshot.
     pub fn records(&self) -> Vec<Record> {
-        let format = self.format.iter().map(|(slots, hash)| {
-            Record::slot(Value::Format { slots: *slots, hash: hash.clone() })
-        });
+        let format = self
+            .format
+            .iter()
+            .map(|(slots, hash)| Record::slot(Value::Format { slots: *slots, hash: hash.clone() }));
         let groups = self.groups.iter().flat_map(|(group, kept)| {
             let doc = kept.doc().map(|doc| Record::group(group, Value::Group(doc.clone())));
             let offsets = kept

@@ -1,9 +1,7 @@
 //! All groups of a broker: what the API handlers call.
 
 use super::durable::Place;
-use super::group::{
-    Caller, JoinInput, JoinReply, MemberDoc, Reply, State, SyncInput, SyncReply,
-};
+use super::group::{Caller, JoinInput, JoinReply, MemberDoc, Reply, State, SyncInput, SyncReply};
 use super::record::Committed;
 use super::serving::{Answer, CommitInput, Serving, MAX_GROUP_BYTES};
 use super::settings::GroupSettings;
@@ -11,7 +9,7 @@ use super::slot::Slot;
 use super::slot_log::SlotLog;
 use super::{slot_of, SLOTS};
 use crate::cluster::Cluster;
-use crate::config::{CleanupPolicy, TopicConfig};
+use crate::config::{BrokerConfig, CleanupPolicy, TopicConfig};
 use crate::rt::Env;
 use crate::storage::{Engine, PartitionSpec};
 use crate::types::{Epoch, TopicId};
@@ -85,9 +83,14 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Attaches the slots' logs to `engine` and starts a task for each. Returns at once: until a slot is
+    /// Attaches the slots' logs to the cluster's engine and starts a task for each. Returns at once: until a slot is
     /// loaded its groups answer COORDINATOR_LOAD_IN_PROGRESS.
-    pub fn start(
+    pub fn start(env: Env, cluster: &Arc<Cluster>, config: &BrokerConfig) -> Arc<Groups> {
+        let settings = GroupSettings::new(&config.groups, &config.storage);
+        Groups::attach(env, cluster.engine(), cluster.clone(), settings)
+    }
+
+    pub(super) fn attach(
         env: Env,
         engine: &Engine,
         topics: Arc<dyn Topics>,

@@ -31,7 +31,6 @@ mod settings;
 mod slot;
 mod slot_log;
 
-
 pub use durable::Place;
 pub use groups::{CommittedOffset, Description, Groups, Listed, OffsetDeletion, Topics};
 pub use producer_ids::{ProducerIdError, ProducerIds};

@@ -49,10 +49,15 @@ pub enum Key {
 #[serde(rename_all = "snake_case")]
 pub enum Value {
     /// Of [`Key::Slot`]: how group ids are spread. The first record of a log.
-    Format { slots: u32, hash: String },
+    Format {
+        slots: u32,
+        hash: String,
+    },
     /// Of [`Key::Slot`]: a snapshot begins, and ends after so many records.
     SnapshotBegin,
-    SnapshotEnd { records: u64 },
+    SnapshotEnd {
+        records: u64,
+    },
     /// Of [`Key::Group`].
     Group(GroupDoc),
     /// Of [`Key::Group`]: the document is gone, the offsets stay.
@@ -63,7 +68,9 @@ pub enum Value {
     Offset(Committed),
     /// Of [`Key::Offset`]: gone, if it is still the one that was committed at this time. A commit that was
     /// under way when the expiry was decided on is not hit.
-    Expired { committed_at: i64 },
+    Expired {
+        committed_at: i64,
+    },
 }
 
 /// A committed offset.
@@ -208,8 +215,7 @@ fn wire_record(at: i64, timestamp: i64, key: Bytes, value: Bytes) -> WireRecord 
 
 /// The batches in `bytes`, which are whole.
 pub fn decode(mut bytes: Bytes) -> Result<Vec<Batch>, FormatError> {
-    let sets =
-        RecordBatchDecoder::decode_all(&mut bytes).map_err(|e| FormatError::Batch(e.to_string()))?;
+    let sets = RecordBatchDecoder::decode_all(&mut bytes).map_err(|e| FormatError::Batch(e.to_string()))?;
     sets.iter().map(|set| decode_batch(&set.records)).collect()
 }
 

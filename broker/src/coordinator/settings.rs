@@ -1,6 +1,7 @@
 //! What the coordinator needs of the broker's configuration.
 
 use super::group::Limits;
+use crate::config::{GroupConfig, StorageConfig};
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -18,14 +19,19 @@ pub struct GroupSettings {
     pub trim_bytes: u64,
 }
 
-impl Default for GroupSettings {
-    fn default() -> Self {
+impl GroupSettings {
+    pub fn new(groups: &GroupConfig, storage: &StorageConfig) -> Self {
         GroupSettings {
-            limits: Limits::default(),
-            metadata_max: 4096,
-            retention: Duration::from_secs(7 * 24 * 3600),
-            sweep_every: Duration::from_secs(600),
-            patience: Duration::from_secs(31),
+            limits: Limits {
+                min_session: groups.min_session_timeout,
+                max_session: groups.max_session_timeout,
+                initial_delay: groups.initial_rebalance_delay,
+                max_size: groups.max_size,
+            },
+            metadata_max: groups.offset_metadata_max_bytes,
+            retention: groups.offsets_retention,
+            sweep_every: groups.offsets_retention_check,
+            patience: storage.sync_timeout + Duration::from_secs(1),
             trim_bytes: 1 << 20,
         }
     }

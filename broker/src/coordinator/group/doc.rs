@@ -42,9 +42,8 @@ impl GroupDoc {
     /// About how many bytes it takes in the log.
     pub fn rough_size(&self) -> usize {
         let protocol = |p: &ProtocolDoc| p.name.len() + 2 * p.metadata.len() + 32;
-        let member = |m: &MemberDoc| {
-            256 + 2 * m.assignment.len() + m.protocols.iter().map(protocol).sum::<usize>()
-        };
+        let member =
+            |m: &MemberDoc| 256 + 2 * m.assignment.len() + m.protocols.iter().map(protocol).sum::<usize>();
         self.members.iter().map(member).sum()
     }
 }

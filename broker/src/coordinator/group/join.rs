@@ -134,15 +134,7 @@ impl Group {
         self.members.iter().map(entry).collect()
     }
 
-    fn add(
-        &mut self,
-        now: Now,
-        limits: &Limits,
-        id: String,
-        input: JoinInput,
-        token: Token,
-        out: &mut Out,
-    ) {
+    fn add(&mut self, now: Now, limits: &Limits, id: String, input: JoinInput, token: Token, out: &mut Out) {
         self.pending.remove(&id);
         if self.members.is_empty() {
             self.protocol_type = Some(input.protocol_type);

@@ -122,8 +122,9 @@ impl Group {
             .map(|(name, _)| name.as_str())
             .filter(|name| self.members.values().all(|m| m.speaks(name)))
             .collect();
-        let prefers =
-            |m: &Member, p: &str| m.protocols.iter().find(|(n, _)| shared.contains(&n.as_str())).is_some_and(|(n, _)| n == p);
+        let prefers = |m: &Member, p: &str| {
+            m.protocols.iter().find(|(n, _)| shared.contains(&n.as_str())).is_some_and(|(n, _)| n == p)
+        };
         let votes = |p: &str| self.members.values().filter(|m| prefers(m, p)).count();
         // max_by_key keeps the last of equals, hence the reversal.
         shared.iter().rev().copied().max_by_key(|p| votes(p))
