@@ -111,14 +111,19 @@ impl Header {
         sequence_plus(self.base_sequence, self.last_offset_delta)
     }
 
-    /// Whether a stored batch with this head could be the next in a log that ends at `expected`.
-    /// `expected` may be passed over: compaction leaves holes.
-    pub fn plausible_at(&self, expected: Offset) -> bool {
+    /// Whether this can be the head of a stored batch at all, at `lowest` or later.
+    pub fn plausible_from(&self, lowest: Offset) -> bool {
         self.magic == 2
-            && self.base_offset >= expected.0
+            && self.base_offset >= lowest.0
             && self.last_offset_delta >= 0
             && self.base_offset.checked_add(self.last_offset_delta as i64 + 1).is_some()
             && self.count >= 0
+    }
+
+    /// Whether a stored batch with this head is the next after `expected`. Offsets are dense (P3), and the checksum
+    /// does not cover the base offset: this is what finds a damaged one.
+    pub fn follows(&self, expected: Offset) -> bool {
+        self.base_offset == expected.0 && self.plausible_from(expected)
     }
 }
 

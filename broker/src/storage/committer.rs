@@ -10,7 +10,7 @@
 //! high watermark → answer. A failure anywhere ends this incarnation: the file is never written or synced again.
 
 use super::docs::Sealed;
-use super::guarded::{guarded, Failure};
+use super::guarded::{contained, guarded, Failure};
 use super::names::SegmentName;
 use super::partition::{Incarnation, Life, Partition, Pending, View};
 use super::segment::{Active, Segment};
@@ -52,7 +52,7 @@ pub(super) async fn run(p: Arc<Partition>, inc: Arc<Incarnation>) {
         let mut log = inc.log.lock().await;
         let config = p.config();
         let Some(group) = take_group(&p, &inc, &log, &config) else { return };
-        if let Err(failure) = commit(&p, &inc, &mut log, group, &config).await {
+        if let Err(failure) = contained(commit(&p, &inc, &mut log, group, &config)).await {
             drop(log);
             p.fail(&inc, failure);
             return;

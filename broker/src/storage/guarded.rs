@@ -1,7 +1,7 @@
 //! The watchdog: an operation on the volume either ends in time or is left to drain by itself.
 
 use crate::volume::{self, VolumeError};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use std::future::Future;
 use std::time::Duration;
 
@@ -29,6 +29,18 @@ impl std::fmt::Display for Failure {
 impl From<VolumeError> for Failure {
     fn from(e: VolumeError) -> Failure {
         Failure::Failed(e)
+    }
+}
+
+/// Runs work whose assertions guard a partition's data: a breach ends that partition's present life, as a failure of
+/// its volume would, and nothing else.
+pub async fn contained<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    match std::panic::AssertUnwindSafe(work).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let e = std::io::Error::other("an internal check failed; see the log");
+            Err(Failure::Failed(VolumeError::new("check", "", e)))
+        }
     }
 }
 

@@ -39,16 +39,12 @@ impl Index {
         }
     }
 
-    /// The closest known batch that begins at or before `rel`; the segment's start if none.
-    pub fn lookup(&self, rel: i64) -> Pos {
+    /// The closest known batch that begins at or before `rel`: what it begins with, and where. The segment's
+    /// start if none is known.
+    pub fn lookup(&self, rel: i64) -> (i64, Pos) {
         let n = self.entries.partition_point(|(r, _)| i64::from(*r) <= rel);
-        Pos(n.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |(_, p)| u64::from(*p)))
-    }
-
-    /// The next noted batch after `pos`, to go on behind a damaged place.
-    pub fn after(&self, pos: Pos) -> Option<Pos> {
-        let n = self.entries.partition_point(|(_, p)| u64::from(*p) <= pos.0);
-        self.entries.get(n).map(|(_, p)| Pos(u64::from(*p)))
+        let entry = n.checked_sub(1).and_then(|i| self.entries.get(i));
+        entry.map_or((0, Pos::ZERO), |(r, p)| (i64::from(*r), Pos(u64::from(*p))))
     }
 
     pub fn covered(&self) -> Pos {
@@ -112,12 +108,13 @@ mod tests {
     #[test]
     fn lookups_never_point_past_what_they_look_for() {
         let i = sample();
-        assert_eq!(i.lookup(0), Pos(0));
+        assert_eq!(i.lookup(0), (0, Pos(0)));
         for n in 0..100i64 {
-            let p = i.lookup(n * 3);
+            let (rel, p) = i.lookup(n * 3);
+            assert_eq!(rel as u64 / 3 * 50, p.0);
             assert!(p.0 <= n as u64 * 50 && p.0 + 200 > n as u64 * 50, "{n} {p}");
         }
-        assert_eq!(Index::default().lookup(77), Pos(0));
+        assert_eq!(Index::default().lookup(77), (0, Pos(0)));
     }
 
     #[test]
@@ -142,6 +139,6 @@ mod tests {
         i.note(0, Pos(0), Pos(10), 1);
         i.note(1 << 33, Pos(10), Pos(20), 1);
         i.note(5, Pos(1 << 33), Pos((1 << 33) + 5), 1);
-        assert_eq!(i.lookup(1 << 34), Pos(0));
+        assert_eq!(i.lookup(1 << 34), (0, Pos(0)));
     }
 }

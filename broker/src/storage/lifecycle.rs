@@ -2,7 +2,7 @@
 
 use super::api::AppendError;
 use super::committer::{self, LogWriter};
-use super::guarded::{guarded, Failure};
+use super::guarded::{contained, guarded, Failure};
 use super::partition::{Incarnation, Leader, Life, MetaWriter, Partition, State, View};
 use super::recovery::{self, OpenArgs, OpenError, Opened};
 use super::segment::{Active, Segment};
@@ -87,7 +87,7 @@ impl Partition {
         let limit = self.shared.config.sync_timeout;
         // Errors of the open itself travel inside, so that the watchdog sees only time.
         let work = async move { Ok::<_, VolumeError>(recovery::open(&args).await) };
-        match guarded(limit, work).await {
+        match contained(guarded(limit, work)).await {
             Ok(Ok(opened)) => Ok(opened),
             Ok(Err(e)) => {
                 if let OpenError::Outbid { epoch, .. } = &e {

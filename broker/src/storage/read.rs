@@ -101,20 +101,21 @@ impl Partition {
         closed.chain(active).collect()
     }
 
-    /// The position from which to walk towards `offset`.
+    /// From where to walk towards `offset`: a batch's position, and the offset it begins with.
     async fn start_of(
         &self,
         s: &Source,
         offset: Offset,
         file: &Arc<dyn VolumeFile>,
-    ) -> Result<Pos, ReadError> {
+    ) -> Result<(Pos, Offset), ReadError> {
         let rel = offset.0.saturating_sub(s.base.0);
+        let found = |(rel, pos): (i64, Pos)| (pos, s.base.plus(rel));
         match &s.closed {
-            Some(segment) => Ok(self.index_of(segment, file).await?.lookup(rel)),
+            Some(segment) => Ok(found(self.index_of(segment, file).await?.lookup(rel))),
             None => {
                 let view = self.view.load();
                 let active = view.as_ref().and_then(|v| v.active.clone()).filter(|a| a.name.base == s.base);
-                Ok(active.map_or(Pos::ZERO, |a| a.index.read().lookup(rel)))
+                Ok(active.map_or((Pos::ZERO, s.base), |a| found(a.index.read().lookup(rel))))
             }
         }
     }
@@ -138,69 +139,86 @@ impl Partition {
 
     async fn read_source(&self, s: &Source, req: &ReadRequest, bound: Offset) -> Result<Bytes, ReadError> {
         let file = self.shared.handles.read(&s.path).await?;
-        let from = self.start_of(s, req.from, &file).await?;
+        let (from, first) = self.start_of(s, req.from, &file).await?;
         let want = req.max_bytes.saturating_add(SLACK);
         let room = usize::try_from(s.end_pos.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
         let chunk = file.read_at(from.0, want.min(room)).await?;
-        let (at, rest) = match find_in(&chunk, req.from, s.base) {
-            Found::At(i) => (from.plus(i as u64), chunk.slice(i..)),
-            Found::Beyond | Found::Bad => match self.walk_to(s, &file, from, req.from).await? {
-                Place::End => return Ok(Bytes::new()),
-                Place::Damaged => return Err(ReadError::Corrupt(req.from)),
-                Place::At(p) => {
-                    let room = usize::try_from(s.end_pos.0.saturating_sub(p.0)).unwrap_or(usize::MAX);
-                    (p, file.read_at(p.0, req.max_bytes.max(HEADER_LEN).min(room)).await?)
-                }
-            },
-        };
-        let whole = take_whole(&rest, req.max_bytes, bound);
-        match whole {
-            Taken::Batches(n) => Ok(rest.slice(..n)),
-            Taken::Corrupt => Err(ReadError::Corrupt(req.from)),
+        if let Found::At(i) = find_in(&chunk, req.from, first) {
+            match self.take_from(s, req, bound, &file, from.plus(i as u64), chunk.slice(i..)).await {
+                // What claims to hold the offset is damaged, and so may the claim be.
+                Err(ReadError::Corrupt(_)) => {}
+                answer => return answer,
+            }
+        }
+        match self.walk_to(s, &file, (from, first), req.from).await? {
+            Place::End => Ok(Bytes::new()),
+            Place::Damaged => Err(ReadError::Corrupt(req.from)),
+            Place::At(p) => {
+                let room = usize::try_from(s.end_pos.0.saturating_sub(p.0)).unwrap_or(usize::MAX);
+                let chunk = file.read_at(p.0, req.max_bytes.max(HEADER_LEN).min(room)).await?;
+                self.take_from(s, req, bound, &file, p, chunk).await
+            }
+        }
+    }
+
+    /// The answer to a read that begins with the batch at `at`; `chunk` is what has been read from there.
+    async fn take_from(
+        &self,
+        s: &Source,
+        req: &ReadRequest,
+        bound: Offset,
+        file: &Arc<dyn VolumeFile>,
+        at: Pos,
+        chunk: Bytes,
+    ) -> Result<Bytes, ReadError> {
+        let corrupt = ReadError::Corrupt(req.from);
+        match take_whole(&chunk, req.max_bytes, bound) {
+            Taken::Batches(n) => Ok(chunk.slice(..n)),
+            Taken::Nothing => Ok(Bytes::new()),
+            Taken::Corrupt => Err(corrupt),
+            Taken::FirstTooLarge(size) if at.0.saturating_add(size) > s.end_pos.0 => Err(corrupt),
             Taken::FirstTooLarge(size) if !req.at_least_one && size > req.max_bytes as u64 => {
                 Ok(Bytes::new())
             }
             Taken::FirstTooLarge(size) => {
-                if at.0.saturating_add(size) > s.end_pos.0 {
-                    return Err(ReadError::Corrupt(req.from));
-                }
                 let b = file.read_at(at.0, usize::try_from(size).unwrap_or(usize::MAX)).await?;
                 match Header::parse(&b) {
                     Some(h) if crc_matches(&b, &h) && h.next_offset() <= bound => Ok(b),
-                    _ => Err(ReadError::Corrupt(req.from)),
+                    _ => Err(corrupt),
                 }
             }
-            Taken::Nothing => Ok(Bytes::new()),
         }
     }
 
-    /// Walks head by head to the batch that holds `offset`, around damage.
+    /// Walks head by head to the batch that holds `offset`, around damage. The way for when the short one failed.
     async fn walk_to(
         &self,
         s: &Source,
         file: &Arc<dyn VolumeFile>,
-        from: Pos,
+        (from, first): (Pos, Offset),
         offset: Offset,
     ) -> Result<Place, ReadError> {
-        let mut walk = Walker::new(file.clone(), from, s.end_pos, s.base);
-        let mut reached = s.base;
+        let mut walk = Walker::new(file.clone(), from, s.end_pos, first);
         let mut damaged = false;
         loop {
-            match walk.step().await? {
+            let bad = match walk.step().await? {
                 Step::Batch(h, _) if h.next_offset() <= offset => {
-                    reached = h.next_offset();
                     damaged = false;
+                    continue;
                 }
                 // Behind damage, an offset that no batch before and no batch after holds was in the damage.
-                Step::Batch(h, _) if damaged && h.base_offset > offset.0 => return Ok(Place::Damaged),
-                Step::Batch(_, at) => return Ok(Place::At(at)),
-                Step::Damaged(at) => {
-                    damaged = true;
-                    if !walk.skip_to(at.plus(1)).await? {
-                        return Ok(if reached <= offset { Place::Damaged } else { Place::End });
-                    }
+                Step::Batch(h, at) if walk.confirm().await? => {
+                    let lost = damaged && h.base_offset > offset.0;
+                    return Ok(if lost { Place::Damaged } else { Place::At(at) });
                 }
+                Step::Batch(_, at) | Step::Damaged(at) => at,
+                // The segment is known to hold the offset: what should lead to it is damaged.
+                Step::End if offset < s.end => return Ok(Place::Damaged),
                 Step::End => return Ok(Place::End),
+            };
+            damaged = true;
+            if !walk.skip_to(bad.plus(1)).await? {
+                return Ok(Place::Damaged);
             }
         }
     }
@@ -309,23 +327,21 @@ impl Partition {
 enum Found {
     /// The batch that holds the offset, or the first after it, begins here.
     At(usize),
-    /// All batches in the chunk end before the offset.
-    Beyond,
-    /// No batch head here.
-    Bad,
+    /// All batches in the chunk end before the offset, or something in it is not a batch.
+    No,
 }
 
-fn find_in(chunk: &[u8], offset: Offset, base: Offset) -> Found {
-    let (mut at, mut expected) = (0usize, base);
+fn find_in(chunk: &[u8], offset: Offset, first: Offset) -> Found {
+    let (mut at, mut expected) = (0usize, first);
     loop {
-        let Some(rest) = chunk.get(at..).filter(|r| r.len() >= HEADER_LEN) else { return Found::Beyond };
-        let Some(h) = Header::parse(rest).filter(|h| h.plausible_at(expected)) else { return Found::Bad };
+        let Some(rest) = chunk.get(at..).filter(|r| r.len() >= HEADER_LEN) else { return Found::No };
+        let Some(h) = Header::parse(rest).filter(|h| h.follows(expected)) else { return Found::No };
         if h.next_offset() > offset {
             return Found::At(at);
         }
         expected = h.next_offset();
         let Some(next) = usize::try_from(h.size).ok().and_then(|n| at.checked_add(n)) else {
-            return Found::Bad;
+            return Found::No;
         };
         at = next;
     }
@@ -342,6 +358,7 @@ enum Taken {
 /// Takes whole, sound batches from the beginning of `bytes`, up to `max` and `bound`.
 fn take_whole(bytes: &[u8], max: usize, bound: Offset) -> Taken {
     let mut n = 0usize;
+    let mut expected = None;
     while let Some(rest) = bytes.get(n..) {
         let first = n == 0;
         let Some(h) = Header::parse(rest).filter(|_| rest.len() >= HEADER_LEN) else {
@@ -351,8 +368,8 @@ fn take_whole(bytes: &[u8], max: usize, bound: Offset) -> Taken {
                 false => Taken::Batches(n),
             };
         };
-        if h.next_offset() > bound {
-            return if first { Taken::Nothing } else { Taken::Batches(n) };
+        if expected.is_some_and(|e| !h.follows(e)) {
+            return Taken::Batches(n);
         }
         let size = usize::try_from(h.size).unwrap_or(usize::MAX);
         if size > rest.len() || n.saturating_add(size) > max {
@@ -361,7 +378,12 @@ fn take_whole(bytes: &[u8], max: usize, bound: Offset) -> Taken {
         if !crc_matches(rest, &h) {
             return if first { Taken::Corrupt } else { Taken::Batches(n) };
         }
+        // After the checksum: a damaged head may claim to reach past the bound.
+        if h.next_offset() > bound {
+            return if first { Taken::Nothing } else { Taken::Batches(n) };
+        }
         n += size;
+        expected = Some(h.next_offset());
     }
     Taken::Batches(n)
 }

@@ -325,13 +325,15 @@ async fn last_segment(
     s.end_pos = from;
     // The last batches, as far back as one group reaches: where the doubtful part may begin.
     let mut tail: std::collections::VecDeque<(Pos, Offset)> = Default::default();
-    let group = m.group_bytes;
+    // Under a relaxed dial nothing says that what lies further back was synced: then a bad batch is a torn tail,
+    // wherever it is.
     let relaxed = m.relaxed;
+    let group = if relaxed { u64::MAX } else { m.group_bytes };
     let found = scan::recover(file, from, len, expected, group, |h, at| {
         note_batch(&mut s, h, at);
         tail.push_back((at, Offset(h.base_offset)));
         let end = at.plus(h.size);
-        while !relaxed && tail.len() > 1 && tail.front().is_some_and(|(p, _)| end.0 - p.0 > group) {
+        while tail.len() > 1 && tail.front().is_some_and(|(p, _)| end.0 - p.0 > group) {
             tail.pop_front();
         }
     })
@@ -411,11 +413,6 @@ async fn copy_doubtful(
     let mut copy = empty_seal(name);
     let mut index = Index::default();
     while pos < last.end_pos {
-        if let Some((_, next)) = last.damage.iter().find(|(d, _)| *d == pos) {
-            // Damage inside the doubtful part stays behind, with the segment that has it.
-            pos = *next;
-            continue;
-        }
         // Checked again: a writer that is not dead yet may have changed what the scan saw.
         let Some((h, bytes)) = window.batch(pos.0, expected).await? else {
             return Err(OpenError::Inconsistent {
@@ -431,7 +428,7 @@ async fn copy_doubtful(
         to = copy.end_pos;
     }
     target.sync().await?;
-    last.damage.retain(|(d, _)| *d < from);
+    assert!(last.damage.iter().all(|(_, end)| *end <= from), "damage is at least one group before the end");
     last.end = base;
     last.end_pos = from;
     if last.end <= last.base {

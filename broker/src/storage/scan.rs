@@ -45,11 +45,11 @@ impl Window {
         Ok(self.buf.slice(..len.min(self.buf.len())))
     }
 
-    /// The head at `pos`, if one that could follow `expected` is there and its batch ends within the limit.
+    /// The head at `pos`, if the batch that begins at `expected` is there and ends within the limit.
     pub async fn head(&mut self, pos: u64, expected: Offset) -> volume::Result<Option<Header>> {
         let b = self.get(pos, HEADER_LEN).await?;
         let fits = |h: &Header| pos.checked_add(h.size).is_some_and(|end| end <= self.limit);
-        Ok(Header::parse(&b).filter(|h| h.plausible_at(expected) && fits(h)))
+        Ok(Header::parse(&b).filter(|h| h.follows(expected) && fits(h)))
     }
 
     /// The whole valid batch at `pos`, checksum included.
@@ -59,10 +59,11 @@ impl Window {
         Ok((b.len() as u64 == h.size && crc_matches(&b, &h)).then_some((h, b)))
     }
 
-    /// The first valid batch at or after `from`: a search byte by byte, for use behind damage.
+    /// The first valid batch at or after `from`, of whatever offset from `expected` on: a search byte by byte,
+    /// for use behind damage.
     pub async fn search(&mut self, from: u64, expected: Offset) -> volume::Result<Option<(Pos, Header)>> {
         let mut pos = from;
-        while pos + HEADER_LEN as u64 <= self.limit {
+        while pos.saturating_add(HEADER_LEN as u64) <= self.limit {
             let b = self.get(pos, self.chunk).await?;
             if b.len() < HEADER_LEN {
                 return Ok(None);
@@ -77,7 +78,7 @@ impl Window {
                 let at = pos + i as u64;
                 // A jump of more than 2^31 offsets is garbage that happens to parse.
                 let near = h.base_offset.saturating_sub(expected.0) <= i64::from(i32::MAX);
-                if !h.plausible_at(expected) || !near || h.size > self.limit - at {
+                if !h.plausible_from(expected) || !near || h.size > self.limit - at {
                     continue;
                 }
                 let whole = self.file.read_at(at, usize::try_from(h.size).unwrap_or(usize::MAX)).await?;
@@ -129,7 +130,7 @@ pub async fn recover(
         }
         // A batch that is alone in its group may be larger than the limit: then its own size is the limit.
         let head = w.get(pos, HEADER_LEN).await?;
-        let own = Header::parse(&head).filter(|h| h.plausible_at(expected)).map_or(0, |h| h.size);
+        let own = Header::parse(&head).filter(|h| h.follows(expected)).map_or(0, |h| h.size);
         let beyond = pos.saturating_add(group_bytes.max(own));
         if w.search(beyond, expected).await?.is_none() {
             break;
@@ -154,6 +155,8 @@ pub struct Walker {
     pos: Pos,
     end: Pos,
     expected: Offset,
+    /// The batch stepped over last: where it is, and what was expected there.
+    last: Option<(Pos, Offset)>,
 }
 
 /// A step of a [`Walker`].
@@ -167,7 +170,7 @@ pub enum Step {
 
 impl Walker {
     pub fn new(file: Arc<dyn VolumeFile>, from: Pos, end: Pos, expected: Offset) -> Walker {
-        Walker { window: Window::new(file, end, WALK_CHUNK), pos: from, end, expected }
+        Walker { window: Window::new(file, end, WALK_CHUNK), pos: from, end, expected, last: None }
     }
 
     pub async fn step(&mut self) -> volume::Result<Step> {
@@ -177,12 +180,27 @@ impl Walker {
         match self.window.head(self.pos.0, self.expected).await? {
             Some(h) => {
                 let at = self.pos;
+                self.last = Some((at, self.expected));
                 self.pos = at.plus(h.size);
                 self.expected = h.next_offset();
                 Ok(Step::Batch(h, at))
             }
-            None => Ok(Step::Damaged(self.pos)),
+            None => {
+                // A wrong length in the batch before leads here just as well.
+                self.confirm().await?;
+                Ok(Step::Damaged(self.pos))
+            }
         }
+    }
+
+    /// Whether the batch that was stepped over last is sound as a whole. If not, the walk is back before it.
+    pub async fn confirm(&mut self) -> volume::Result<bool> {
+        let Some((at, expected)) = self.last else { return Ok(true) };
+        let sound = self.window.batch(at.0, expected).await?.is_some();
+        if !sound {
+            (self.pos, self.expected, self.last) = (at, expected, None);
+        }
+        Ok(sound)
     }
 
     /// Goes on at the first valid batch at or behind `from`; `false` if there is none.

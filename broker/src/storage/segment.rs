@@ -49,7 +49,14 @@ impl Segment {
     ) -> volume::Result<Arc<Index>> {
         let mut index = loaded.unwrap_or_default();
         let s = &self.sealed;
-        let mut walk = Walker::new(file, index.covered(), s.end_pos, s.base);
+        // The last entry is a batch of known offset: go on from there.
+        let (rel, from) = index.lookup(i64::MAX);
+        let mut walk = Walker::new(file, from, s.end_pos, s.base.plus(rel));
+        if index.covered() >= s.end_pos {
+            let index = Arc::new(index);
+            *self.index.write() = Some(index.clone());
+            return Ok(index);
+        }
         loop {
             match walk.step().await? {
                 Step::Batch(h, at) => {

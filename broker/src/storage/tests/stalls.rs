@@ -1,1 +1,241 @@
-//! stalls
+//! Volumes that fail, hang or are full, and leases that end: nothing hangs, nothing wrong is acknowledged, and it
+//! comes back by itself.
+
+use super::bed::*;
+use crate::storage::batch::testing;
+use crate::storage::*;
+use crate::volume::{Hang, Op};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+async fn start(bed: &Bed, body: &str, acks: Acks) -> Ticket {
+    let req = AppendRequest { records: testing::plain(1, body.as_bytes()), acks };
+    bed.partition.start_append(req).await.unwrap()
+}
+
+/// Appends until it is taken again.
+async fn put_when_back(bed: &Bed, body: &str) -> i64 {
+    for _ in 0..1000 {
+        if let Ok(a) = bed.append(testing::plain(1, body.as_bytes())).await {
+            return a.base_offset.0;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the partition does not come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_sync_fails_its_waiters_in_time_and_the_partition_heals_under_a_new_epoch() {
+    let bed = Bed::new();
+    bed.put("acked").await;
+    let epoch = bed.epoch().await;
+    let hang = bed.volume.hang(Op::Sync, ".log");
+    let before = tokio::time::Instant::now();
+    let stuck = start(&bed, "stuck", Acks::All).await;
+    assert!(matches!(stuck.wait().await, Err(AppendError::Storage(_))));
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_secs(30) && waited <= Duration::from_secs(31), "{waited:?}");
+    // The next ones fail fast, the durable part can be read.
+    let before = tokio::time::Instant::now();
+    assert!(matches!(bed.append(testing::plain(1, b"x")).await, Err(AppendError::Storage(_))));
+    assert_eq!(bed.bodies(0).await, [(0, "acked".to_string())]);
+    assert!(before.elapsed() < Duration::from_secs(1));
+    assert_eq!(bed.metrics.stalled_partitions.get(), 1);
+    hang.release();
+    put_when_back(&bed, "after").await;
+    assert!(bed.epoch().await > epoch);
+    assert_eq!(bed.metrics.stalled_partitions.get(), 0);
+    let bed = bed.power_cut(3);
+    let all = bed.bodies(0).await;
+    assert_eq!(all.first().map(|b| b.1.as_str()), Some("acked"));
+    assert_eq!(all.last().map(|b| b.1.as_str()), Some("after"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_hung_partition_does_not_hold_up_another() {
+    let bed = Bed::new();
+    let other = bed.engine.attach(PartitionSpec {
+        index: 1,
+        dir: DIR.replace("/0", "/1"),
+        ..bed.partition.spec().clone()
+    });
+    bed.put("a").await;
+    let _hang = bed.volume.hang(Op::Sync, &format!("{DIR}/"));
+    let _stuck = start(&bed, "b", Acks::All).await;
+    let req = AppendRequest { records: testing::plain(1, b"c"), acks: Acks::All };
+    let before = tokio::time::Instant::now();
+    other.start_append(req).await.unwrap().wait().await.unwrap();
+    assert!(before.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn case_03_nothing_is_served_before_it_is_durable() {
+    let bed = Bed::new();
+    bed.put("x").await;
+    let hang = bed.volume.hang(Op::Sync, ".log");
+    let y = start(&bed, "y", Acks::Written).await;
+    hang.caught(1).await;
+    y.wait().await.expect("acks=1 is answered after the write");
+    let got = bed.fetch(1, 1000).await.unwrap();
+    assert!(
+        got.records.is_empty() && got.marks.hwm.0 == 1,
+        "case 34: the un-durable middle is empty, no error"
+    );
+    assert!(matches!(bed.fetch(3, 1000).await, Err(ReadError::OutOfRange(_))));
+    for seed in 0..20 {
+        // What a reader saw is what is there after the power went, whatever else survived.
+        let bed2 = {
+            bed.volume.power_cut(&crate::rt::SeededEntropy::new(seed));
+            Bed::with(bed.volume.another_process(), bed.config.clone(), bed.topic.clone())
+        };
+        bed.volume.heal();
+        let all = bed2.bodies(0).await;
+        assert_eq!(all[0], (0, "x".into()));
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_during_the_sync_takes_the_ack_with_it() {
+    let bed = Bed::new();
+    bed.put("a").await;
+    let hang = bed.volume.hang(Op::Sync, ".log");
+    let t = start(&bed, "b", Acks::All).await;
+    hang.caught(1).await;
+    bed.lease.0.store(0, SeqCst);
+    hang.release();
+    assert_eq!(t.wait().await, Err(AppendError::NotLeader));
+    assert!(
+        matches!(bed.fetch(0, 100).await, Err(ReadError::NotLeader)),
+        "no marks are shown without a lease"
+    );
+    bed.lease.0.store(2, SeqCst);
+    assert!(bed.epoch().await > 1, "led again only under a new epoch");
+    assert_eq!(bed.bodies(0).await[0].1, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_of_everything_fails_waiters_when_the_lease_ends_not_when_the_watchdog_does() {
+    let bed = Bed::new();
+    bed.put("a").await;
+    let everything: Vec<Hang> = [Op::Sync, Op::Write, Op::Open].map(|op| bed.volume.hang(op, "")).into();
+    let t = start(&bed, "b", Acks::All).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    bed.lease.0.store(0, SeqCst);
+    bed.engine.drop_all();
+    assert_eq!(t.wait().await, Err(AppendError::NotLeader));
+    everything.iter().for_each(Hang::release);
+    bed.lease.0.store(2, SeqCst);
+    put_when_back(&bed, "c").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_16_a_short_write_then_an_error_never_leads_to_an_append_after_an_unknown_tail() {
+    for errno in [Errno::IO, Errno::TIMEDOUT] {
+        let bed = Bed::new();
+        bed.put("a").await;
+        bed.volume.short_writes(".log", 30, 1);
+        assert_eq!(bed.put("whole in two writes").await, 1);
+        bed.volume.short_writes(".log", 30, 1);
+        let t = start(&bed, "half", Acks::All).await;
+        t.wait().await.unwrap();
+        bed.volume.fail(Op::Write, ".log", errno, 1);
+        let epoch = bed.epoch().await;
+        assert!(matches!(start(&bed, "none", Acks::All).await.wait().await, Err(AppendError::Storage(_))));
+        put_when_back(&bed, "after").await;
+        assert!(bed.epoch().await > epoch);
+        let bed = bed.kill();
+        let bodies: Vec<String> = bed.bodies(0).await.into_iter().map(|b| b.1).collect();
+        assert_eq!(bodies[..3], ["a", "whole in two writes", "half"]);
+        assert_eq!(bodies.last().unwrap(), "after");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_sync_is_never_retried_on_the_same_file() {
+    let bed = Bed::new();
+    bed.put("a").await;
+    bed.volume.fail(Op::Sync, ".log", Errno::IO, 1);
+    let lost = start(&bed, "in doubt", Acks::All).await;
+    assert!(matches!(lost.wait().await, Err(AppendError::Storage(_))));
+    let after = put_when_back(&bed, "after").await;
+    // EIO left clean pages that are not on disk: a power cut now must not take what came later.
+    for seed in 0..10 {
+        bed.volume.power_cut(&crate::rt::SeededEntropy::new(seed));
+        let b = Bed::with(bed.volume.another_process(), bed.config.clone(), bed.topic.clone());
+        let all = b.bodies(0).await;
+        assert_eq!(all[0].1, "a");
+        assert!(all.contains(&(after, "after".into())), "{all:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_17_a_full_volume_refuses_serves_reads_and_recovers() {
+    let bed = Bed::new();
+    for i in 0..5 {
+        bed.put(&format!("{i}")).await;
+    }
+    bed.volume.set_capacity(0);
+    let mut refused = 0;
+    for _ in 0..20 {
+        let r = bed.append(testing::plain(1, &[b'x'; 5000])).await;
+        refused += i32::from(matches!(r, Err(AppendError::Storage(_))));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(refused > 15);
+    let kept: Vec<String> = bed.bodies(0).await.into_iter().map(|b| b.1).take(5).collect();
+    assert_eq!(kept, ["0", "1", "2", "3", "4"]);
+    bed.volume.set_capacity(1 << 30);
+    put_when_back(&bed, "space again").await;
+    let bed = bed.power_cut(1);
+    let all = bed.bodies(0).await;
+    assert_eq!(all[4].1, "4");
+    assert_eq!(all.last().unwrap().1, "space again");
+    for e in crate::volume::Volume::read_dir(&bed.volume, DIR, crate::volume::Class::Data).await.unwrap() {
+        if e.name.ends_with(".json") {
+            let f = crate::storage::docs::read_file(&bed.volume, &format!("{DIR}/{}", e.name)).await.unwrap();
+            assert!(!f.is_empty(), "{} is empty", e.name);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_13_transient_errors_at_every_step_of_an_open_only_delay_it() {
+    let ops =
+        [Op::Open, Op::Create, Op::Read, Op::Len, Op::Rename, Op::ReadDir, Op::Sync, Op::SyncDir, Op::Write];
+    for op in ops {
+        for errno in [Errno::NOENT, Errno::STALE, Errno::IO, Errno::BUSY] {
+            let mut bed = Bed::new();
+            for i in 0..10 {
+                bed.put(&format!("{i}")).await;
+            }
+            bed = bed.kill();
+            bed.volume.fail(op, DIR, errno, 3);
+            let mut tries = 0;
+            let marks = loop {
+                tries += 1;
+                assert!(tries < 100, "{op:?} {errno:?} strands the open");
+                match bed.partition.marks().await {
+                    Ok(m) => break m,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+                }
+            };
+            assert_eq!(marks.hwm.0, 10, "{op:?} {errno:?}");
+            assert_eq!(bed.bodies(0).await.len(), 10, "{op:?} {errno:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn case_12_epochs_only_rise_though_the_lease_comes_and_goes() {
+    let bed = Bed::new();
+    let mut last = 0;
+    for lease in 2..10 {
+        bed.put("x").await;
+        let e = bed.epoch().await;
+        assert!(e > last);
+        last = e;
+        bed.engine.drop_all();
+        bed.lease.0.store(lease, SeqCst);
+    }
+}
