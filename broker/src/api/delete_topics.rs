@@ -82,7 +82,9 @@ fn find(image: &ClusterImage, state: &DeleteTopicState) -> Result<Target, Refusa
 
 async fn delete(cx: &RequestContext, deadline: &Deadline, target: Target) -> Result<(), Refusal> {
     let cluster = cx.broker.cluster.clone();
-    deadline.run(async move { cluster.delete_topic(&target.name).await.map_err(Refusal::from) }).await
+    deadline
+        .run(async move { cluster.delete_incarnation(&target.name, target.id).await.map_err(Refusal::from) })
+        .await
 }
 
 fn result(

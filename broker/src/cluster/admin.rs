@@ -118,6 +118,12 @@ impl Cluster {
         self.core.delete_topic(name).await
     }
 
+    /// Deletes the topic only if it is still that incarnation: [`AdminError::UnknownTopic`] if it was deleted, also
+    /// if another was created under the name since.
+    pub async fn delete_incarnation(&self, name: &str, id: TopicId) -> Result<(), AdminError> {
+        self.core.delete_incarnation(name, id).await
+    }
+
     /// `total`: the new number of partitions.
     pub async fn create_partitions(&self, name: &str, total: i32, dry_run: bool) -> Result<(), AdminError> {
         self.core.create_partitions(name, total, dry_run).await
@@ -155,6 +161,15 @@ impl Core {
     pub(super) async fn delete_topic(&self, name: &str) -> Result<(), AdminError> {
         let name = name.to_owned();
         self.change(false, move |m| m.delete_topic(&name).map(|_| ())).await
+    }
+
+    async fn delete_incarnation(&self, name: &str, id: TopicId) -> Result<(), AdminError> {
+        let name = name.to_owned();
+        self.change(false, move |m| match m.topics.get(&name) {
+            Some(topic) if topic.id == id => m.delete_topic(&name).map(|_| ()),
+            _ => Err(AdminError::UnknownTopic(name)),
+        })
+        .await
     }
 
     pub(super) async fn create_partitions(
