@@ -24,7 +24,7 @@ pub async fn handle(cx: &RequestContext, req: DescribeLogDirsRequest) -> Describ
             result = result
                 .with_total_bytes(clamp(space.total))
                 .with_usable_bytes(clamp(space.free))
-                .with_topics(topics(broker.cluster.engine().statuses(), req.topics.as_deref()));
+                .with_topics(topics(statuses(cx), req.topics.as_deref()));
         }
         Ok(Err(e)) => {
             tracing::warn!(error = %e, "the volume does not say how full it is");
@@ -33,6 +33,14 @@ pub async fn handle(cx: &RequestContext, req: DescribeLogDirsRequest) -> Describ
         Err(_) => result = result.with_error_code(ResponseError::KafkaStorageError.code()),
     }
     DescribeLogDirsResponse::default().with_results(vec![result])
+}
+
+/// The partitions of topics; what else the engine keeps (groups) is no client's partition.
+fn statuses(cx: &RequestContext) -> Vec<PartitionStatus> {
+    let cluster = &cx.broker.cluster;
+    let image = cluster.image();
+    let ids = image.topics.values().flat_map(|t| (0..t.partitions).map(|index| (t.id, index)));
+    ids.filter_map(|(id, index)| cluster.engine().get(id, index)).map(|p| p.status()).collect()
 }
 
 fn clamp(bytes: u64) -> i64 {

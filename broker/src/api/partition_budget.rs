@@ -3,6 +3,9 @@
 //! Every partition costs memory, a directory and, under load, an open file; without a bound one request of a
 //! few bytes could ask for two thousand million of them. Kafka has the first bound too (10,000, fixed), and answers
 //! POLICY_VIOLATION (44) as this does.
+//!
+//! What the cluster has is counted when a request begins: requests that come at the same time may together exceed
+//! `max.partitions`, each by what one request may make.
 
 use super::refusal::Refusal;
 use crate::cluster::ClusterImage;
