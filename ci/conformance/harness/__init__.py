@@ -1,0 +1,1 @@
+"""The conformance suite's own parts: installing clients, running brokers, counting results."""

@@ -1,0 +1,124 @@
+"""The two kinds of job: a client's ordinary checks, and a client under load on a dying broker."""
+
+import os
+import queue
+import subprocess
+import threading
+import time
+
+
+class Client:
+    """A client program whose standard output is read line by line."""
+
+    def __init__(self, name, command, env, log, stdin=False, cwd=None):
+        self.name = name
+        self.lines = queue.Queue()
+        self.log = open(log, "ab")
+        self.process = subprocess.Popen(
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.log.write(line)
+            self.log.flush()
+            self.lines.put(line.decode(errors="replace"))
+        self.lines.put(None)
+
+    def line(self, deadline):
+        """The next line; None at the end of the output or past the deadline."""
+        try:
+            return self.lines.get(timeout=max(0.01, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+
+    def say(self, word):
+        self.process.stdin.write(f"{word}\n".encode())
+        self.process.stdin.flush()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def environment(broker, work, installer):
+    return {
+        **os.environ,
+        "CONFORMANCE_TARGET": broker.target,
+        "CONFORMANCE_WORK": work,
+        "CONFORMANCE_JARS": installer.jars,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def ordinary(client, command, broker, report, work, installer, only, limit=300):
+    """Runs a client's checks against a broker that stays up."""
+    started = time.monotonic()
+    log = os.path.join(work, f"{client}.log")
+    env = environment(broker, work, installer)
+    program = Client(client, [*command, broker.bootstrap, *only], env, log)
+    deadline = started + limit
+    while (line := program.line(deadline)) is not None:
+        report.take(client, line)
+    program.end()
+    print(f"---- {client}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def under_load(client, command, mode, rounds, broker, report, work, installer):
+    """Ends the broker again and again while the client produces and consumes, then has it verify.
+
+    The client prints `acked N` about twice a second. Each round waits until acknowledgements
+    have moved on since the last restart, lets the load run a little, and then strikes, so that
+    every round strikes a broker that is really at work.
+    """
+    started = time.monotonic()
+    log = os.path.join(work, f"{client}-{mode}.log")
+    program = None
+    codes = []
+    try:
+        broker.start()
+        env = environment(broker, work, installer)
+        program = Client(client, [*command, broker.bootstrap, mode], env, log, stdin=True)
+        acked = wait_for_acks(program, -1)
+        for _ in range(rounds):
+            acked = wait_for_acks(program, acked + 500)
+            if mode == "kill9":
+                broker.kill9()
+            else:
+                codes.append(broker.terminate())
+            broker.start()
+        wait_for_acks(program, acked + 500)
+        if mode == "sigterm" and broker.target == "highwater":
+            clean = codes == [0] * rounds
+            report.add(client, "sigterm_exit_code_zero", clean, reason="" if clean else f"{codes}")
+        program.say("stop")
+        deadline = time.monotonic() + 150
+        while (line := program.line(deadline)) is not None:
+            report.take(client, line)
+    except Exception as error:
+        # The checks that did not report are failed by the list; this says why.
+        print(f"---- {client} {mode}: {error}", flush=True)
+    finally:
+        if program is not None:
+            program.end()
+    print(f"---- {client} {mode}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def wait_for_acks(program, beyond, seconds=90):
+    deadline = time.monotonic() + seconds
+    while True:
+        line = program.line(deadline)
+        if line is None:
+            raise RuntimeError(f"{program.name}: not {beyond} acknowledged within {seconds} s")
+        words = line.split()
+        if words[:1] == ["acked"] and int(words[1]) > beyond:
+            return int(words[1])
