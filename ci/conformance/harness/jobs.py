@@ -60,7 +60,7 @@ def environment(broker, work, installer):
     }
 
 
-def ordinary(client, command, broker, report, work, installer, only, limit=300):
+def ordinary(client, command, broker, report, work, installer, only, limit=420):
     """Runs a client's checks against a broker that stays up."""
     started = time.monotonic()
     log = os.path.join(work, f"{client}.log")
@@ -76,7 +76,7 @@ def ordinary(client, command, broker, report, work, installer, only, limit=300):
 def under_load(client, command, mode, rounds, broker, report, work, installer):
     """Ends the broker again and again while the client produces and consumes, then has it verify.
 
-    The client prints `acked N` about twice a second. Each round waits until acknowledgements
+    The client prints `acked N` about twice a second, once its consumer has committed. Each round waits until acknowledgements
     have moved on since the last restart, lets the load run a little, and then strikes, so that
     every round strikes a broker that is really at work.
     """

@@ -32,6 +32,7 @@ admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
 def create(name, partitions=1, **config):
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
     admin.create_topics([topic])[name].result(20)
+    until(lambda: name in admin.list_topics(timeout=10).topics, 10, f"{name} is known")
     return name
 
 
@@ -152,8 +153,8 @@ def topic_create_validate_only():
 def topic_list():
     create("confluent-list-a")
     create("confluent-list-b")
-    names = set(admin.list_topics(timeout=10).topics)
-    assert {"confluent-list-a", "confluent-list-b"} <= names, names
+    both = {"confluent-list-a", "confluent-list-b"}
+    until(lambda: both <= set(admin.list_topics(timeout=10).topics), 5, "listed")
 
 
 @check
@@ -179,11 +180,12 @@ def topic_alter_config():
     ]
     r = ConfigResource(ResourceType.TOPIC, name, incremental_configs=change)
     admin.incremental_alter_configs([r])[r].result(20)
-    same((value("retention.ms"), value("max.message.bytes")), ("7200000", "2000"), "after set")
+    until(lambda: value("retention.ms") == "7200000", 5, "set")
+    same(value("max.message.bytes"), "2000", "set along with it")
     undo = [ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE)]
     r = ConfigResource(ResourceType.TOPIC, name, incremental_configs=undo)
     admin.incremental_alter_configs([r])[r].result(20)
-    same(value("retention.ms"), "604800000", "after delete")
+    until(lambda: value("retention.ms") == "604800000", 5, "back at the default")
 
 
 @check
@@ -584,7 +586,8 @@ def group_offsets_alter():
     wanted = [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 4)]
     request = ConsumerGroupTopicPartitions(group, wanted)
     admin.alter_consumer_group_offsets([request])[group].result(20)
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
+    ask = [ConsumerGroupTopicPartitions(group)]
+    answer = admin.list_consumer_group_offsets(ask)[group].result(20)
     got = sorted((p.partition, p.offset) for p in answer.topic_partitions)
     same(got, [(0, 3), (1, 4)], "offsets")
 

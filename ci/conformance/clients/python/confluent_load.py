@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from checklib import BOOTSTRAP, report, say, until
@@ -17,15 +17,16 @@ from checklib import BOOTSTRAP, report, say, until
 MODE = sys.argv[2]
 PARTITIONS = 4
 TOPIC = GROUP = f"confluent-load-{MODE}"
-FATAL = (KafkaError._FATAL, KafkaError._MAX_POLL_EXCEEDED)
+# What librdkafka says by itself while no broker is there; a commit that ends so is tried again.
+LOCAL = (KafkaError._WAIT_COORD, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 
 
 class Producing:
-    def __init__(self):
+    def __init__(self, consuming):
         self.acked = {}  # (partition, offset) -> value
         self.failed = []
         self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, args=(consuming,))
 
     def delivered(self, error, message):
         if error:
@@ -33,7 +34,7 @@ class Producing:
         else:
             self.acked[(message.partition(), message.offset())] = message.value()
 
-    def run(self):
+    def run(self, consuming):
         p = Producer(
             {
                 "bootstrap.servers": BOOTSTRAP,
@@ -63,7 +64,7 @@ class Producing:
             p.poll(0)
             if number % 10 == 0:
                 time.sleep(0.01)
-            if time.monotonic() - spoken > 0.5:
+            if time.monotonic() - spoken > 0.5 and consuming.committed:
                 spoken = time.monotonic()
                 say(f"acked {len(self.acked)}")
         left = p.flush(120)
@@ -98,7 +99,8 @@ class Consuming:
         while not self.stop.is_set():
             for message in c.consume(500, 0.1):
                 if message.error():
-                    self.errors.append(f"{message.error()}")
+                    if message.error().code() not in LOCAL:
+                        self.errors.append(f"{message.error()}")
                     continue
                 at = (message.partition(), message.offset())
                 if self.read.setdefault(at, message.value()) != message.value():
@@ -112,13 +114,21 @@ class Consuming:
     def commit(self, c, position):
         for p, offset in position.items():
             self.tried[p] = max(offset, self.tried.get(p, 0))
-        try:
-            wanted = [TopicPartition(TOPIC, p, o) for p, o in position.items()]
-            for done in c.commit(offsets=wanted, asynchronous=False):
-                if done.error is None:
-                    self.committed[done.partition] = done.offset
-        except Exception as error:
-            self.errors.append(f"commit: {error}")
+        end = time.monotonic() + 120
+        while True:
+            try:
+                wanted = [TopicPartition(TOPIC, p, o) for p, o in position.items()]
+                for done in c.commit(offsets=wanted, asynchronous=False):
+                    if done.error is None:
+                        self.committed[done.partition] = done.offset
+                    else:
+                        self.errors.append(f"commit: {done.error}")
+                return
+            except KafkaException as error:
+                if error.args[0].code() not in LOCAL or time.monotonic() > end:
+                    self.errors.append(f"commit: {error}")
+                    return
+                time.sleep(0.1)
 
 
 def read_back():
@@ -154,7 +164,8 @@ def first(problems):
 def main():
     admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-    producing, consuming = Producing(), Consuming()
+    consuming = Consuming()
+    producing = Producing(consuming)
     producing.thread.start()
     consuming.thread.start()
     sys.stdin.readline()

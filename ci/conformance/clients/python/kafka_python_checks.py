@@ -30,7 +30,7 @@ def admin():
 
 def create(name, partitions=1, **config):
     options = {"num_partitions": partitions, "replication_factor": 1, "configs": config}
-    admin().create_topics({name: options})
+    admin().create_topics({name: options}, wait_for_metadata=True)
     return name
 
 
@@ -109,7 +109,8 @@ def topic_create_bad_replication_refused():
 def topic_list():
     create("kpy-list-a")
     create("kpy-list-b")
-    assert {"kpy-list-a", "kpy-list-b"} <= set(admin().list_topics())
+    both = {"kpy-list-a", "kpy-list-b"}
+    until(lambda: both <= set(admin().list_topics()), 5, "listed")
 
 
 @check

@@ -16,7 +16,7 @@ def create(name, partitions=1, **config):
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=BOOTSTRAP)
-    admin.create_topics({name: {"num_partitions": partitions, "configs": config}})
+    admin.create_topics({name: {"num_partitions": partitions, "configs": config}}, wait_for_metadata=True)
     admin.close()
     return name
 
