@@ -14,4 +14,4 @@ mod node;
 mod outbox;
 mod turns;
 
-pub use node::{bind, Node, StartError};
+pub use node::{Node, NodeFailure, StartError};
