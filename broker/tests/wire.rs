@@ -387,7 +387,7 @@ async fn garbage_closes_the_connection_and_nothing_else() {
         ("empty frame", vec![0; 4]),
         ("three bytes", vec![0, 0, 0, 3, 1, 2, 3]),
         ("a request cut short", cut),
-        ("noise", vec![0, 0, 0, 40].into_iter().chain((0..40).map(|i| i * 37 % 251)).collect()),
+        ("noise", vec![0, 0, 0, 40].into_iter().chain((0..40u32).map(|i| (i * 37 % 251) as u8)).collect()),
     ] {
         let mut client = broker.client().await;
         client.send_bytes(&bytes).await;
