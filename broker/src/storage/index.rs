@@ -51,9 +51,9 @@ impl Index {
         Pos(u64::from(self.covered))
     }
 
-    /// Heap bytes, for accounting.
-    pub fn bytes(&self) -> usize {
-        self.entries.capacity() * 8
+    /// (offset − base, position) of every noted batch.
+    pub fn entries(&self) -> impl Iterator<Item = (i64, Pos)> + '_ {
+        self.entries.iter().map(|(r, p)| (i64::from(*r), Pos(u64::from(*p))))
     }
 
     pub fn encode(&self) -> Bytes {

@@ -11,6 +11,7 @@
 //!   maintain    checkpoints, log start, retention
 //!   read        fetches and lookups
 //! recovery    claim, scan, seal, copy the doubtful tail
+//! verify      checking a directory offline
 //! scan        walking a segment file
 //! segment, index, producers, batch, records, names, docs, handles, guarded: parts of these
 //! ```
@@ -33,6 +34,7 @@ pub mod records;
 pub mod recovery;
 pub mod scan;
 mod segment;
+pub mod verify;
 
 pub use api::*;
 pub use engine::Engine;

@@ -95,12 +95,15 @@ impl Bed {
 
     /// The process dies; the page cache lives on. A new one starts on the same volume.
     pub fn kill(self) -> Bed {
+        self.lease.0.store(0, SeqCst);
         self.volume.crash_process();
         Bed::with(self.volume.another_process(), self.config, self.topic)
     }
 
     /// The power goes; a new process starts on what the disk has.
     pub fn power_cut(self, seed: u64) -> Bed {
+        // The tasks of a dead process do not run on.
+        self.lease.0.store(0, SeqCst);
         self.volume.power_cut(&SeededEntropy::new(seed));
         Bed::with(self.volume.another_process(), self.config, self.topic)
     }

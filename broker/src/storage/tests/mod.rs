@@ -4,3 +4,4 @@ mod bed;
 mod cases;
 mod crashes;
 mod stalls;
+mod verify;
