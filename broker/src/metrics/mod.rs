@@ -5,7 +5,7 @@ mod samples;
 mod server;
 
 pub use registry::{Exposition, CONTENT_TYPE};
-pub use samples::{LagSample, PartitionSample, Samples, TopicSample};
+pub use samples::{LagSample, MarksSample, PartitionSample, Samples, TopicSample};
 pub use server::ServerMetrics;
 
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
@@ -32,9 +32,11 @@ pub struct StorageMetrics {
     /// Bytes read, and seconds taken, by recovery.
     pub recovery_bytes: Counter,
     pub recovery_seconds: Histogram,
-    /// Records opened on the produce and fetch paths (P9): must stay 0, but for produce to compacted
-    /// topics, which `records_opened_compacted` counts.
+    /// Records opened, by what for (P9). Produce to compacted topics must see the keys, and an exact timestamp
+    /// lookup the timestamps; whoever opens one for anything else counts it in `records_opened`, which must
+    /// stay 0.
     pub records_opened: Counter,
+    pub records_opened_lookup: Counter,
     pub records_opened_compacted: Counter,
     /// Files held open by partitions.
     pub open_files: Gauge,
@@ -55,6 +57,7 @@ impl Default for StorageMetrics {
             recovery_bytes: Counter::default(),
             recovery_seconds: seconds_histogram(),
             records_opened: Counter::default(),
+            records_opened_lookup: Counter::default(),
             records_opened_compacted: Counter::default(),
             open_files: Gauge::default(),
         }

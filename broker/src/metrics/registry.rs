@@ -3,7 +3,7 @@
 //! Rendering reads memory only: it takes no lock that is held across I/O, so that a scrape is answered
 //! while a volume hangs.
 
-use super::samples::{LagSample, PartitionSample, Samples, TopicSample};
+use super::samples::{LagSample, MarksSample, PartitionSample, Samples, TopicSample};
 use super::{Metrics, ServerMetrics, StorageMetrics};
 use prometheus_client::encoding::{text, DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -79,8 +79,13 @@ fn register_storage(r: &mut Registry, m: &StorageMetrics) {
     );
     r.register(
         "records_decoded",
-        "Records opened on the produce and fetch paths; must stay 0",
+        "Records opened on the produce and fetch paths or for any reason not named below; must stay 0",
         m.records_opened.clone(),
+    );
+    r.register(
+        "records_decoded_lookup",
+        "Records opened to find the first one at or after a timestamp",
+        m.records_opened_lookup.clone(),
     );
     r.register(
         "records_decoded_compacted",
@@ -114,24 +119,30 @@ struct GroupLabels {
     partition: i32,
 }
 
-type Field<T> = (&'static str, &'static str, fn(&T) -> i64);
+type MarkGauge = (&'static str, &'static str, fn(&MarksSample) -> i64);
 
-const PARTITION_GAUGES: &[Field<PartitionSample>] = &[
-    ("partition_high_watermark", "End of what consumers may read, as an offset", |p| p.hwm),
-    ("partition_log_end_offset", "End of the log, as an offset", |p| p.leo),
-    ("partition_log_start_offset", "First offset of the log", |p| p.log_start),
-    ("partition_leader_epoch", "Leader epoch", |p| p.epoch),
-    ("partition_leading", "1 while this broker serves the partition", |p| i64::from(p.leading)),
-    ("partition_log_bytes", "Bytes of log", |p| p.bytes),
+const MARK_GAUGES: &[MarkGauge] = &[
+    ("partition_high_watermark", "End of what consumers may read, as an offset", |m| m.hwm),
+    ("partition_log_end_offset", "End of the log, as an offset", |m| m.leo),
+    ("partition_log_start_offset", "First offset of the log", |m| m.log_start),
+    ("partition_leader_epoch", "Leader epoch", |m| m.epoch),
+    ("partition_log_bytes", "Bytes of log", |m| m.bytes),
 ];
 
 fn partitions(encoder: &mut DescriptorEncoder, samples: &[PartitionSample]) -> fmt::Result {
     let labels: Vec<PartitionLabels> =
         samples.iter().map(|p| PartitionLabels { topic: p.topic.clone(), partition: p.partition }).collect();
-    for (name, help, value) in PARTITION_GAUGES {
+    let help = "1 while this broker serves the partition";
+    let mut gauge = encoder.encode_descriptor("partition_leading", help, None, MetricType::Gauge)?;
+    for (sample, labels) in samples.iter().zip(&labels) {
+        gauge.encode_family(labels)?.encode_gauge(&i64::from(sample.leading))?;
+    }
+    for (name, help, value) in MARK_GAUGES {
         let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (sample, labels) in samples.iter().zip(&labels) {
-            gauge.encode_family(labels)?.encode_gauge(&value(sample))?;
+            if let Some(marks) = &sample.marks {
+                gauge.encode_family(labels)?.encode_gauge(&value(marks))?;
+            }
         }
     }
     Ok(())
@@ -167,16 +178,11 @@ mod tests {
 
     impl Samples for Fixed {
         fn partitions(&self) -> Vec<PartitionSample> {
-            vec![PartitionSample {
-                topic: "odd\"name".to_owned(),
-                partition: 3,
-                leading: true,
-                epoch: 7,
-                log_start: 10,
-                hwm: 20,
-                leo: 25,
-                bytes: 4096,
-            }]
+            let marks = MarksSample { epoch: 7, log_start: 10, hwm: 20, leo: 25, bytes: 4096 };
+            let topic = "odd\"name".to_owned();
+            let open =
+                PartitionSample { topic: topic.clone(), partition: 3, leading: true, marks: Some(marks) };
+            vec![open, PartitionSample { topic, partition: 4, leading: false, marks: None }]
         }
 
         fn topics(&self) -> Vec<TopicSample> {
@@ -210,6 +216,8 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "no line {line:?} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        assert!(text.contains("highwater_partition_leading{topic=\"odd\\\"name\",partition=\"4\"} 0\n"));
+        assert!(!text.contains("watermark{topic=\"odd\\\"name\",partition=\"4\"}"), "a mark nobody knows");
         let names: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).collect();
         for name in &names {
             let name = name.split(' ').next().unwrap_or_default();

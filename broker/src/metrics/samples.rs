@@ -14,6 +14,12 @@ pub struct PartitionSample {
     pub topic: String,
     pub partition: i32,
     pub leading: bool,
+    /// `None` until the partition has been opened: nothing is known then.
+    pub marks: Option<MarksSample>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct MarksSample {
     pub epoch: i64,
     pub log_start: i64,
     pub hwm: i64,

@@ -69,6 +69,7 @@ impl Partition {
             return Err(ReadError::NotLeader);
         }
         self.shared.metrics.bytes_out.inc_by(records.len() as u64);
+        self.shared.metrics.batches_out.inc_by(count(&records));
         Ok(ReadOk { records, marks })
     }
 
@@ -294,7 +295,7 @@ impl Partition {
         if !crc_matches(&bytes, h) {
             return Err(ReadError::Corrupt(Offset(h.base_offset)));
         }
-        let found = super::records::first_at(&bytes, h, timestamp, view.log_start);
+        let found = super::records::first_at(&bytes, h, timestamp, view.log_start, &self.shared.metrics);
         match found {
             Ok(Some((offset, t))) => Ok(hit(offset, t)),
             Ok(None) => Ok(None),
@@ -356,6 +357,16 @@ enum Taken {
 }
 
 /// Takes whole, sound batches from the beginning of `bytes`, up to `max` and `bound`.
+/// How many whole batches these are.
+fn count(mut batches: &[u8]) -> u64 {
+    let mut n = 0;
+    while let Some(h) = Header::parse(batches) {
+        n += 1;
+        batches = usize::try_from(h.size).ok().and_then(|size| batches.get(size..)).unwrap_or_default();
+    }
+    n
+}
+
 fn take_whole(bytes: &[u8], max: usize, bound: Offset) -> Taken {
     let mut n = 0usize;
     let mut expected = None;
