@@ -15,7 +15,6 @@
 //! ```
 
 pub mod api;
-pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod coordinator;
