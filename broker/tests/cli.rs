@@ -1,8 +1,10 @@
 //! The program as a user meets it: what it says, how it ends, and that a start that fails touches nothing.
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine; a broker that should not start would run for ever.
@@ -153,4 +155,96 @@ fn a_port_in_use_is_refused_and_no_data_directory_is_made() {
     let line = refused(dir.path(), highwater(dir.path(), &metrics), 1);
     assert!(line.contains(&format!("cannot listen on {address} (metrics.listener): Address already in use")));
     assert!(line.ends_with("another address, or off, is set by metrics.listener"), "{line}");
+}
+
+/// A broker that serves; killed if the test ends before it does.
+struct Serving {
+    child: Child,
+    banner: Vec<String>,
+}
+
+impl Serving {
+    /// Starts it on free ports and waits for the last line of what it says.
+    fn start(dir: &Path) -> Serving {
+        let args = ["--listen", "127.0.0.1:0", "--set", "metrics.listener=127.0.0.1:0"];
+        let mut child = highwater(dir, &args).spawn().expect("the program starts");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let (said, hear) = mpsc::channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|l| said.send(l)));
+        let mut serving = Serving { child, banner: vec![] };
+        while !serving.banner.last().is_some_and(|l| l.starts_with("  try ")) {
+            serving.banner.push(hear.recv_timeout(PATIENCE).expect("a broker says where it serves"));
+        }
+        serving
+    }
+
+    /// What stands behind `what` in the banner.
+    fn said(&self, what: &str) -> &str {
+        let value = self.banner.iter().find_map(|l| l.trim().strip_prefix(what));
+        value.unwrap_or_else(|| panic!("no {what} in {:?}", self.banner)).trim()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let url = self.said("metrics");
+        let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
+        let mut stream = TcpStream::connect(address).expect("the second listener");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+
+    /// Sends a signal and waits for the end; returns it with everything that was logged.
+    fn stop(mut self, signal: rustix::process::Signal) -> (ExitStatus, String) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the signal is sent");
+        let begun = Instant::now();
+        let status = loop {
+            match self.child.try_wait().expect("its state can be asked for") {
+                Some(status) => break status,
+                None => assert!(begun.elapsed() < PATIENCE, "it does not stop"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut log = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut log).expect("text");
+        (status, log)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_broker_says_where_it_serves_and_drains_when_told_to_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let broker = Serving::start(dir.path());
+        TcpStream::connect(broker.said("listening")).expect("clients can connect");
+        assert_eq!(Path::new(broker.said("data")), dir.path().join("data").canonicalize().unwrap());
+        assert_eq!(broker.said("durability"), "every acknowledged batch is fsynced");
+        assert_eq!(broker.said("try"), format!("kcat -b {} -L", broker.said("listening")));
+        assert!(broker.get("/healthz").starts_with("HTTP/1.1 200 "));
+        assert!(broker.get("/readyz").starts_with("HTTP/1.1 200 "));
+        assert!(broker.get("/metrics").contains("\nhighwater_records_decoded_total 0\n"));
+        let (status, log) = broker.stop(signal);
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert!(log.contains("stopped cleanly"), "{log}");
+    }
+}
+
+#[test]
+fn a_second_broker_with_the_same_id_on_the_same_data_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Serving::start(dir.path());
+    let second = highwater(dir.path(), &["--listen", "127.0.0.1:0", "--set", "metrics.listener=off"]);
+    let line = refused(dir.path(), second, 1);
+    assert!(line.starts_with("highwater: broker id 1 is already running on this data directory"), "{line}");
+    assert!(first.get("/readyz").starts_with("HTTP/1.1 200 "), "the first goes on");
 }
