@@ -46,7 +46,7 @@ pub type ConfigChange = Box<dyn FnOnce(&mut BTreeMap<String, String>) -> Result<
 
 /// This broker's part in the cluster: its lease, the metadata, and the engine below.
 pub struct Cluster {
-    core: Core,
+    pub(super) core: Core,
     engine: Arc<Engine>,
     entropy: Arc<dyn Entropy>,
 }

@@ -11,9 +11,11 @@ use super::layout::{self, LeaseKey};
 use super::lease::{Lease, LeaseTerms};
 use super::membership::{self, Held, Identity};
 use super::partitions::Partitions;
+use super::store;
 use crate::config::BrokerConfig;
 use crate::rt::{Env, LockError};
 use crate::storage::Fence;
+use crate::volume::VolumeError;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -29,9 +31,14 @@ pub(super) struct Core {
     pub cluster_id: String,
     pub lease: Arc<Lease>,
     pub controller: Arc<Controller>,
+    /// Ends background work that would reopen partitions or begin deletions.
+    rest: watch::Sender<bool>,
+    /// Ends the lease and the office.
     stop: watch::Sender<bool>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// How long the partitions may take to close.
+    close_limit: Duration,
 }
 
 impl Core {
@@ -45,17 +52,19 @@ impl Core {
     ) -> Result<(Core, Arc<P>), StartError> {
         let terms = LeaseTerms::new(config.lease);
         let found = format::look(&env).await?;
-        let me = Arc::new(identify(&env, config, terms).await?);
         // Everything that can refuse the start comes before the first write.
+        store::check_readable(&env).await?;
+        let me = Arc::new(identify(&env, config, terms).await?);
         let dead = match found {
             Found::Fresh => vec![],
             _ => membership::refuse_the_living(&env, &me).await?,
         };
         let cluster_id = format::make(&env, found, terms).await?.cluster_id;
 
-        let lease = Lease::new(env.clock.clone(), terms);
+        let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
         let held = first_lease(&env, &me, dead, &lease).await?;
         let engine = make(lease.clone());
+        let (rest, resting) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
         let (controller, queue) =
             Controller::new(lease.clone(), engine.clone(), Arc::new(config.topic_defaults.clone()));
@@ -74,9 +83,12 @@ impl Core {
             cluster_id,
             lease: lease.clone(),
             controller: controller.clone(),
+            rest,
             stop,
             keeper: Mutex::new(Some(tokio::spawn(keeper.run(held)))),
             tasks: Mutex::default(),
+            // A flush and a checkpoint, each under the watchdog.
+            close_limit: config.storage.sync_timeout * 2 + Duration::from_secs(1),
         };
         let task = ControllerTask {
             env: env.clone(),
@@ -95,9 +107,9 @@ impl Core {
         };
         let deleter = Deleter { env, controller, step_limit: config.storage.sync_timeout };
         *core.tasks.lock() = vec![
-            tokio::spawn(until_stopped(stopping.clone(), task.run(Some(office)))),
-            tokio::spawn(until_stopped(stopping.clone(), deleter.run())),
-            tokio::spawn(until_stopped(stopping, engine.clone().run())),
+            tokio::spawn(until_stopped(stopping, task.run(Some(office)))),
+            tokio::spawn(until_stopped(resting.clone(), deleter.run())),
+            tokio::spawn(until_stopped(resting, engine.clone().run())),
         ];
         Ok((core, engine))
     }
@@ -110,7 +122,10 @@ impl Core {
     /// Clean stop: partitions are flushed and closed while the lease still stands; that it is given up
     /// is said last.
     pub async fn shutdown(&self, partitions: &dyn Partitions) {
-        partitions.shutdown().await;
+        self.rest.send_replace(true);
+        if tokio::time::timeout(self.close_limit, partitions.shutdown()).await.is_err() {
+            tracing::warn!("not all partitions closed in time; the next start scans them");
+        }
         self.stop.send_replace(true);
         let keeper = self.keeper.lock().take();
         if let Some(keeper) = keeper {
@@ -139,6 +154,10 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
     let lock = env.host.lock(&layout::host_lock(broker)).await.map_err(|e| match e {
         LockError::Held(path) => {
             StartError::BrokerAlive { id: broker, why: format!("a process on this host holds {path}") }
+        }
+        // The lock lies in the data directory where that is local.
+        LockError::Io { path, source } if path.contains(layout::ROOT) => {
+            StartError::write(VolumeError::new("lock", path, source))
         }
         LockError::Io { .. } => StartError::HostLock(e.to_string()),
     })?;

@@ -13,12 +13,16 @@ use crate::rt::Env;
 use crate::storage::Fence;
 use crate::types::TopicId;
 use crate::volume::{Class, VolumeError};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// How long a topic's files must have stayed away before they count as gone: a partition that was just
+/// opening when it was abandoned may still make its directory.
+const SETTLED: Duration = Duration::from_secs(3);
 
 pub(super) struct Deleter {
     pub env: Env,
@@ -27,29 +31,50 @@ pub(super) struct Deleter {
     pub step_limit: Duration,
 }
 
+enum Freed {
+    /// There was something; it is gone now.
+    Some,
+    NothingThere,
+    /// The lease ended.
+    Stopped,
+}
+
 impl Deleter {
     /// Never returns.
     pub async fn run(self) {
         let mut pause = RETRY_MIN;
+        let mut gone_since: BTreeMap<TopicId, Duration> = BTreeMap::new();
         loop {
             let metadata = self.controller.metadata();
             let Some(token) = self.controller.in_office().filter(|_| !metadata.deleting.is_empty()) else {
                 self.controller.deletions.notified().await;
                 continue;
             };
-            let mut left = 0;
+            let (mut left, mut settling) = (0, false);
             for (id, name) in &metadata.deleting {
-                match self.delete(token, *id, name).await {
-                    Ok(true) => {}
-                    Ok(false) => left += 1,
-                    Err(e) => {
-                        tracing::info!("topic {name} ({id}) is not fully deleted yet: {e}");
-                        left += 1;
+                match self.free(token, *id, name).await {
+                    Ok(Freed::NothingThere) => {
+                        let since = *gone_since.entry(*id).or_insert_with(|| self.env.clock.boot());
+                        if self.env.clock.boot().saturating_sub(since) < SETTLED {
+                            settling = true;
+                        } else if self.forget(*id, name).await {
+                            gone_since.remove(id);
+                            continue;
+                        }
                     }
+                    Ok(Freed::Some) => {
+                        gone_since.remove(id);
+                        settling = true;
+                    }
+                    Ok(Freed::Stopped) => {}
+                    Err(e) => tracing::info!("topic {name} ({id}) is not fully deleted yet: {e}"),
                 }
+                left += 1;
+            }
+            if left == 0 || settling {
+                pause = RETRY_MIN;
             }
             if left == 0 {
-                pause = RETRY_MIN;
                 continue;
             }
             // A further deletion, or a new office, need not wait for the slow ones.
@@ -58,26 +83,28 @@ impl Deleter {
         }
     }
 
-    /// Returns whether the topic is gone and off the list.
-    async fn delete(&self, token: u64, id: TopicId, name: &str) -> Result<bool, VolumeError> {
+    /// Removes what there is of the topic, durably.
+    async fn free(&self, token: u64, id: TopicId, name: &str) -> Result<Freed, VolumeError> {
         let lease = self.controller.lease.clone();
         let may = move || lease.holds(token);
         let abandon = self.controller.partitions.abandon_topic(id);
         // A handle stuck in the volume must not keep the rest from being freed.
         let _ = tokio::time::timeout(self.step_limit, abandon).await;
         if !may() {
-            return Ok(false);
+            return Ok(Freed::Stopped);
         }
-        self.set_aside(id, name).await?;
+        let was_there = self.set_aside(id, name).await?;
         for dir in [format!("{name}/{id}.deleted"), format!("{name}/{id}")] {
             if !files::remove_tree(&*self.env.volume, &dir, self.step_limit, &may).await? {
-                return Ok(false);
+                return Ok(Freed::Stopped);
             }
         }
         self.settle(name).await?;
-        if !may() {
-            return Ok(false);
-        }
+        Ok(if was_there { Freed::Some } else { Freed::NothingThere })
+    }
+
+    /// Takes a topic whose files are gone off the list. Returns whether it is off.
+    async fn forget(&self, id: TopicId, name: &str) -> bool {
         let done = self.controller.submit(move |m| {
             m.deletion_done(id);
             Ok(())
@@ -86,18 +113,20 @@ impl Deleter {
             Ok(()) => tracing::info!("topic {name} ({id}) is deleted from the volume"),
             Err(e) => tracing::info!("topic {name} ({id}) stays listed as being deleted: {e}"),
         }
-        Ok(!self.controller.metadata().deleting.contains_key(&id))
+        !self.controller.metadata().deleting.contains_key(&id)
     }
 
-    /// One rename takes the whole topic out of reach of every path that a stale writer knows.
-    async fn set_aside(&self, id: TopicId, name: &str) -> Result<(), VolumeError> {
+    /// One rename takes the whole topic out of reach of every path that a stale writer knows. Returns
+    /// whether there was anything under the topic's path.
+    async fn set_aside(&self, id: TopicId, name: &str) -> Result<bool, VolumeError> {
         let (from, to) = (format!("{name}/{id}"), format!("{name}/{id}.deleted"));
         let rename = self.env.volume.rename(&from, &to, Class::Data);
         match files::within(self.step_limit, "rename", &from, rename).await {
-            // Not there: done before, or never made. Already aside and made again by somebody late:
-            // both are removed below.
-            Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => Err(e),
-            _ => Ok(()),
+            // Done before, or never made.
+            Err(e) if e.is_not_found() => Ok(false),
+            // Already aside and made again by somebody late: both are removed below.
+            Err(e) if e.kind() != ErrorKind::DirectoryNotEmpty => Err(e),
+            _ => Ok(true),
         }
     }
 

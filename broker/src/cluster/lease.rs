@@ -12,6 +12,7 @@
 
 use crate::rt::Clock;
 use crate::storage::Fence;
+use crate::types::BrokerId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::Arc;
@@ -107,6 +108,7 @@ impl LeaseState {
 /// was decided earlier but stored later cannot bring back a right that somebody saw ended.
 pub struct Lease {
     clock: Arc<dyn Clock>,
+    broker: BrokerId,
     terms: LeaseTerms,
     state: Mutex<LeaseState>,
     number: AtomicU64,
@@ -117,11 +119,13 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub fn new(clock: Arc<dyn Clock>, terms: LeaseTerms) -> Arc<Self> {
+    /// No lease stands until [`Lease::begin`].
+    pub(super) fn new(clock: Arc<dyn Clock>, broker: BrokerId, terms: LeaseTerms) -> Arc<Self> {
         let mut state = LeaseState::new(terms);
         state.end();
         Arc::new(Lease {
             clock,
+            broker,
             terms,
             state: Mutex::new(state),
             number: AtomicU64::new(0),
@@ -157,11 +161,7 @@ impl Lease {
         self.store_until(next.until());
         let stands = next.until().is_some();
         drop(state);
-        if stands {
-            self.began.send_replace(number);
-        } else {
-            self.ended.send_replace(number);
-        }
+        tell(if stands { &self.began } else { &self.ended }, number);
         stands
     }
 
@@ -222,7 +222,7 @@ impl Lease {
         self.store_until(until);
         drop(state);
         if stood && until.is_none() {
-            self.ended.send_replace(number);
+            tell(&self.ended, number);
         }
         until.is_some()
     }
@@ -249,6 +249,17 @@ impl Fence for Lease {
         }
         self.change(number, |s| s.pass(now)).then_some(number)
     }
+
+    /// As in the name of the lease's heartbeat file, by which another broker finds out whether the
+    /// holder is alive.
+    fn holder(&self) -> String {
+        format!("{}-{:08x}", self.broker, self.number())
+    }
+}
+
+/// Whoever is slow to tell must not take back what came after.
+fn tell(channel: &watch::Sender<u64>, number: u64) {
+    channel.send_modify(|n| *n = number.max(*n));
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -339,7 +350,7 @@ mod tests {
         #[test]
         fn an_ended_right_never_returns(steps in proptest::collection::vec(step(), 1..80)) {
             let clock = Arc::new(HandClock::default());
-            let lease = Lease::new(clock.clone(), terms());
+            let lease = Lease::new(clock.clone(), BrokerId(1), terms());
             let (mut number, mut last_ok_start, mut seen_ended) = (0, None, true);
             for s in steps {
                 match s {
@@ -379,7 +390,7 @@ mod tests {
     #[test]
     fn tokens_of_ended_leases_hold_no_more() {
         let clock = Arc::new(HandClock::default());
-        let lease = Lease::new(clock.clone(), terms());
+        let lease = Lease::new(clock.clone(), BrokerId(1), terms());
         assert_eq!(lease.right(), None);
         assert!(lease.begin(1, at(0)));
         assert!(lease.holds(1));
@@ -394,7 +405,7 @@ mod tests {
     #[test]
     fn many_readers_never_see_a_right_come_back() {
         let clock = Arc::new(HandClock::default());
-        let lease = Lease::new(clock.clone(), terms());
+        let lease = Lease::new(clock.clone(), BrokerId(1), terms());
         assert!(lease.begin(1, at(0)));
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let readers: Vec<_> = (0..3)

@@ -12,7 +12,7 @@ use super::layout;
 use super::metadata::Metadata;
 use crate::rt::Env;
 use crate::types::Epoch;
-use crate::volume::{Class, VolumeError, VolumeFile};
+use crate::volume::{Class, Volume, VolumeError, VolumeFile};
 use std::sync::Arc;
 
 /// How many epochs' files stay beside the present one, for people to look at.
@@ -28,6 +28,26 @@ pub(super) enum WriteError {
     /// The right ended before the rename was sent: nothing has changed.
     #[error("the lease ended")]
     LeaseEnded,
+}
+
+/// Checks that the metadata can be read, before anything is written. Names may be stale here; whoever
+/// wins an epoch reads again.
+pub(super) async fn check_readable(env: &Env) -> Result<(), StartError> {
+    let v = &*env.volume;
+    let names = files::patiently(Patience::START, "list", layout::METADATA, || {
+        files::names_if_any(v, layout::METADATA)
+    });
+    let names = names.await.map_err(StartError::Volume)?;
+    match names.iter().filter_map(|n| layout::parse_metadata(n)).max() {
+        Some(highest) => read_epoch(v, highest).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+async fn read_epoch(v: &dyn Volume, epoch: Epoch) -> Result<Metadata, StartError> {
+    let path = layout::metadata(epoch);
+    let bytes = files::patiently(Patience::START, "read", &path, || files::read(v, &path)).await;
+    Metadata::decode(&path, &bytes.map_err(StartError::Volume)?)
 }
 
 /// The files of one controller epoch.
@@ -71,11 +91,7 @@ impl Store {
         let Some(highest) = epochs.filter(|e| *e < self.epoch).max() else {
             return Ok(Metadata::default());
         };
-        let path = layout::metadata(highest);
-        let bytes = files::patiently(Patience::START, "read", &path, || files::read(v, &path))
-            .await
-            .map_err(StartError::Volume)?;
-        Metadata::decode(&path, &bytes)
+        read_epoch(v, highest).await
     }
 
     /// Replaces this epoch's file. `may` says whether the right stands; the caller asks again after.

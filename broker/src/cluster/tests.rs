@@ -1,6 +1,7 @@
 //! The control plane as a whole, on a volume in memory, with a stand-in for the engine.
 
 mod deletion;
+mod engine;
 mod lapse;
 mod power_cuts;
 mod start;

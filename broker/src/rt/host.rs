@@ -83,37 +83,34 @@ mod os {
     pub struct OsHost {
         dir: PathBuf,
         prefix: String,
+        /// Whether `dir` is made when the first lock is taken.
+        make: bool,
     }
 
     impl OsHost {
         /// `dir` must be local to this host: a directory of the volume if the volume is a local file
         /// system, else one that every broker of this host sees alike. It must exist.
         pub fn new(dir: impl Into<PathBuf>) -> Self {
-            OsHost { dir: dir.into(), prefix: String::new() }
+            OsHost { dir: dir.into(), prefix: String::new(), make: false }
         }
 
         /// The locks for a broker whose data lies in `data`, which must exist. Asks the file system
         /// and blocks for it: for the start of a program.
         ///
         /// On a local file system the lock files lie in `data/__cluster/`, which is made if it is
-        /// missing. On a network one flock(2) would ask the server, so they lie in a
+        /// missing when the first lock is taken, and not before: `data` may turn out to be somebody
+        /// else's. On a network one flock(2) would ask the server, so they lie in a
         /// directory of the host, and their names tell by device and inode which data they guard.
         /// (After a remount the device may differ: then the lock proves nothing, and the lease
         /// decides.)
         pub fn for_data_dir(data: &Path) -> Result<Self, LockError> {
             let fail = |source| LockError::Io { path: data.display().to_string(), source };
             match fs_kind(data).map_err(fail)? {
-                FsKind::Local => {
-                    let dir = data.join("__cluster");
-                    match std::fs::create_dir(&dir) {
-                        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(fail(e)),
-                        _ => Ok(OsHost::new(dir)),
-                    }
-                }
+                FsKind::Local => Ok(OsHost { make: true, ..OsHost::new(data.join("__cluster")) }),
                 FsKind::Network(_) => {
                     let meta = std::fs::metadata(data).map_err(fail)?;
                     let dir = host_dir(Path::new(LOCKS), &std::env::temp_dir())?;
-                    Ok(OsHost { dir, prefix: format!("{:x}-{:x}-", meta.dev(), meta.ino()) })
+                    Ok(OsHost { dir, prefix: format!("{:x}-{:x}-", meta.dev(), meta.ino()), make: false })
                 }
             }
         }
@@ -150,7 +147,13 @@ mod os {
             if name.is_empty() || name.contains(['/', '\0']) || name == ".." {
                 return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "not a plain name")));
             }
-            // Makes the file but not its directory: that there is none may mean a wrong path.
+            if self.make {
+                match std::fs::create_dir(&self.dir) {
+                    Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(io(e)),
+                    _ => {}
+                }
+            }
+            // Makes the file but, else, not its directory: that there is none may mean a wrong path.
             let mut options = OpenOptions::new();
             options.create(true).truncate(false).write(true);
             // Neither a link that another user left, nor a wait for what is no file.

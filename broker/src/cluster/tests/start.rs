@@ -164,8 +164,10 @@ fn newer_and_damaged_files_are_named_and_left_alone() {
 
         overwrite(&w, "__cluster/format.json", br#"{"format": 1, "cluster_id": "x"}"#).await;
         overwrite(&w, &path, br#"{"format": 1, "topics": "#).await;
+        let before = w.everything().await;
         let e = w.start(&host, 1).await.err().expect("refused");
         assert!(matches!(&e, StartError::Unreadable { path: p, .. } if *p == path), "{e}");
+        assert_eq!(w.everything().await, before);
     });
 }
 
