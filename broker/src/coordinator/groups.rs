@@ -2,7 +2,7 @@
 
 use super::durable::Place;
 use super::group::{Caller, JoinInput, JoinReply, MemberDoc, Reply, State, SyncInput, SyncReply};
-use super::record::Committed;
+use super::record::{json_len, Committed};
 use super::serving::{Answer, CommitInput, Serving, MAX_GROUP_BYTES};
 use super::settings::GroupSettings;
 use super::slot::Slot;
@@ -23,8 +23,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Bytes of one commit, roughly: it must fit into one batch.
-const MAX_COMMIT_BYTES: usize = 8 << 20;
+/// Bytes of one commit: it must fit into one batch.
+const MAX_COMMIT_BYTES: usize = 12 << 20;
 
 /// The largest batch of a slot's log, and the size of its segments.
 const SLOT_SEGMENT: u64 = 16 << 20;
@@ -140,6 +140,11 @@ impl Groups {
         &self.settings
     }
 
+    #[cfg(test)]
+    pub(super) fn clock(&self) -> &dyn crate::rt::Clock {
+        &*self.env.clock
+    }
+
     fn slot(&self, group: &str) -> Result<&Slot, ResponseError> {
         let slot = self.slots.get(slot_of(group) as usize);
         slot.map(|s| &**s).ok_or(ResponseError::CoordinatorNotAvailable)
@@ -187,7 +192,7 @@ impl Groups {
 
     async fn try_sync(&self, group: &str, input: SyncInput) -> Answer {
         valid_id(group)?;
-        if input.assignments.iter().map(|(_, a)| a.len()).sum::<usize>() > MAX_GROUP_BYTES {
+        if input.assignments.iter().map(|(_, a)| 2 * a.len()).sum::<usize>() > MAX_GROUP_BYTES {
             return Err(ResponseError::InvalidRequest);
         }
         let slot = self.slot(group)?;
@@ -229,7 +234,8 @@ impl Groups {
 
     /// Commits offsets, all or none. When it returns they are durable and visible (P8).
     pub async fn commit(&self, group: &str, input: CommitInput) -> Result<(), ResponseError> {
-        let bytes = |(_, c): &(Place, Committed)| c.metadata.len() + c.topic.len() + group.len() + 256;
+        let bytes =
+            |(_, c): &(Place, Committed)| 400 + json_len(group) + json_len(&c.topic) + json_len(&c.metadata);
         if input.offsets.iter().map(bytes).sum::<usize>() > MAX_COMMIT_BYTES {
             return Err(ResponseError::InvalidCommitOffsetSize);
         }

@@ -31,6 +31,11 @@ mod settings;
 mod slot;
 mod slot_log;
 
+#[cfg(test)]
+mod fake_log;
+#[cfg(test)]
+mod tests;
+
 pub use durable::Place;
 pub use groups::{CommittedOffset, Description, Groups, Listed, OffsetDeletion, Topics};
 pub use producer_ids::{ProducerIdError, ProducerIds};

@@ -107,14 +107,49 @@ impl Record {
         Record { key: Key::Slot, value }
     }
 
-    /// About how many bytes it takes in the log.
+    /// At least as many bytes as it takes in the log.
     pub fn rough_size(&self) -> usize {
-        256 + match &self.value {
+        let key = match &self.key {
+            Key::Slot => 0,
+            Key::Group { group } | Key::Offset { group, .. } => json_len(group),
+        };
+        let value = match &self.value {
             Value::Group(doc) => doc.rough_size(),
-            Value::Offset(committed) => committed.metadata.len(),
+            Value::Offset(committed) => json_len(&committed.topic) + json_len(&committed.metadata),
             _ => 0,
-        }
+        };
+        400 + key + value
     }
+}
+
+/// Bytes of a string in JSON at most.
+pub fn json_len(s: &str) -> usize {
+    let byte = |b: u8| match b {
+        b'"' | b'\\' => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    };
+    s.bytes().map(byte).sum()
+}
+
+/// `records` in pieces of about `max` bytes, one larger record excepted.
+pub fn split(records: impl IntoIterator<Item = Record>, max: usize) -> Vec<Vec<Record>> {
+    let mut all = Vec::new();
+    let mut piece = Vec::new();
+    let mut bytes = 0;
+    for record in records {
+        let size = record.rough_size();
+        if bytes + size > max && !piece.is_empty() {
+            all.push(std::mem::take(&mut piece));
+            bytes = 0;
+        }
+        bytes += size;
+        piece.push(record);
+    }
+    if !piece.is_empty() {
+        all.push(piece);
+    }
+    all
 }
 
 #[derive(Serialize, Deserialize)]
@@ -283,6 +318,52 @@ mod tests {
         assert_eq!(back, records);
         assert_eq!(batches[0].entries.iter().map(|e| e.size).collect::<Vec<_>>(), sizes);
         assert!(batches[0].entries.iter().all(|e| e.epoch == Epoch(3) && e.snapshot == Some(9)));
+    }
+
+    #[test]
+    fn the_rough_size_is_never_too_small() {
+        let mut doc = crate::coordinator::group::Group::new().to_doc();
+        let texts = ["", "plain", "\0\u{1}\"\\\n", "\u{202e}ö"].map(|t| t.repeat(50));
+        for text in &texts {
+            doc.protocol_type = Some(text.clone());
+            doc.leader = Some(text.clone());
+            doc.members.push(crate::coordinator::group::MemberDoc {
+                id: text.clone(),
+                instance: Some(text.clone()),
+                client_id: text.clone(),
+                client_host: text.clone(),
+                session_ms: u64::MAX,
+                rebalance_ms: u64::MAX,
+                protocols: Vec::new(),
+                assignment: Bytes::from(text.clone()),
+            });
+            let offset = Committed {
+                topic: text.clone(),
+                offset: i64::MIN,
+                leader_epoch: i32::MIN,
+                metadata: text.clone(),
+                committed_at: i64::MIN,
+                expires_at: Some(i64::MIN),
+            };
+            let records = [
+                Record::group(text, Value::Group(doc.clone())),
+                Record::offset(text, TopicId::default(), i32::MIN, Value::Offset(offset)),
+            ];
+            let (_, sizes) = encode(Epoch(u32::MAX), Some(u64::MAX), 0, &records).unwrap();
+            for (record, size) in records.iter().zip(sizes) {
+                assert!(size <= record.rough_size(), "{size} > {}: {record:?}", record.rough_size());
+            }
+        }
+    }
+
+    #[test]
+    fn a_split_keeps_every_record_in_order() {
+        let records: Vec<Record> = (0..10).map(commit).collect();
+        let pieces = split(records.clone(), 3 * records[0].rough_size());
+        assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), vec![3, 3, 3, 1]);
+        assert_eq!(pieces.concat(), records);
+        assert_eq!(split(records.clone(), 1).len(), 10);
+        assert!(split(Vec::new(), 1).is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use super::durable::{Durable, Place};
 use super::group::{Caller, Group, JoinInput, Limits, Now, Out, Reply, SyncInput, Token};
-use super::record::{Committed, Entry, Record, Value};
+use super::record::{self, Committed, Entry, Record, Value};
 use crate::types::{Epoch, TopicId};
 use kafka_protocol::ResponseError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,9 +19,12 @@ use tokio::sync::oneshot;
 /// The number of a submission, from 1, in log order.
 pub type Seq = u64;
 
-/// Bytes of subscription metadata that one group may have the slot keep, and bytes of assignments: the
-/// document must fit into one batch.
-pub const MAX_GROUP_BYTES: usize = 3 << 20;
+/// Bytes of a group's document without the assignments, and bytes of the assignments in it: both together must
+/// fit into one batch.
+pub const MAX_GROUP_BYTES: usize = 7 << 20;
+
+/// Bytes of one batch of records that need not be seen together.
+const PIECE: usize = 1 << 20;
 
 pub type Answer = Result<Reply, ResponseError>;
 
@@ -126,9 +129,8 @@ impl Serving {
         input: JoinInput,
     ) -> oneshot::Receiver<Answer> {
         let (token, answer) = self.token();
-        let asked: usize = input.protocols.iter().map(|(n, m)| n.len() + m.len()).sum();
         self.step(id, |group, out| {
-            if group.weight() + asked > MAX_GROUP_BYTES {
+            if group.weight_with(&input) > MAX_GROUP_BYTES {
                 let refused =
                     super::group::JoinReply::refused(ResponseError::GroupMaxSizeReached, input.member_id);
                 return out.replies.push((token, Reply::Join(refused)));
@@ -183,9 +185,7 @@ impl Serving {
     }
 
     pub fn delete_offsets(&mut self, id: &str, places: &[Place]) -> Gate {
-        let records: Vec<Record> =
-            places.iter().map(|p| Record::offset(id, p.0, p.1, Value::Deleted)).collect();
-        let seq = if records.is_empty() { self.completed } else { self.submit(records) };
+        let seq = self.submit_in_pieces(places.iter().map(|p| Record::offset(id, p.0, p.1, Value::Deleted)));
         self.gate(seq)
     }
 
@@ -262,11 +262,7 @@ impl Serving {
             self.forget_live(&id);
             records.push(Record::group(&id, Value::Forgotten));
         }
-        // In pieces, so that no batch grows past its limit.
-        while !records.is_empty() {
-            let rest = records.split_off(records.len().min(1000));
-            self.submit(std::mem::replace(&mut records, rest));
-        }
+        self.submit_in_pieces(records);
     }
 
     // ---- the log ----
@@ -351,6 +347,12 @@ impl Serving {
         self.submitted += 1;
         self.queue.push_back(Submission { seq: self.submitted, records });
         self.submitted
+    }
+
+    /// Submits records that need not be seen together. The last one's number, or that of what is durable.
+    fn submit_in_pieces(&mut self, records: impl IntoIterator<Item = Record>) -> Seq {
+        let pieces = record::split(records, PIECE);
+        pieces.into_iter().map(|piece| self.submit(piece)).last().unwrap_or(self.completed)
     }
 
     /// One input to one group, and what follows from it. A group that did not exist and is still nothing

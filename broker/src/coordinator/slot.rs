@@ -190,19 +190,24 @@ impl Slot {
 
     async fn live(&self) {
         let mut pause = Duration::from_millis(50);
+        let mut last = None;
         loop {
             let lost = match self.load().await {
                 Ok(epoch) => {
                     pause = Duration::from_millis(50);
+                    last = None;
                     self.serve(epoch).await
                 }
                 Err(e) => e,
             };
+            // Said once, not at every attempt.
             match &lost {
+                _ if last.as_ref() == Some(&lost) => {}
                 LogError::NotLeader => tracing::info!(slot = self.index, "group slot: {lost}"),
                 _ => tracing::warn!(slot = self.index, "group slot: {lost}"),
             }
             let told = told(&lost);
+            last = Some(lost);
             self.leave(Phase::Away(told), told);
             sleep(pause).await;
             pause = (pause * 2).min(LOOK);
@@ -397,7 +402,8 @@ impl Slot {
         let begin = Record::slot(Value::SnapshotBegin);
         let end = Record::slot(Value::SnapshotEnd { records: records.len() as u64 });
         let mut pending = Vec::new();
-        for batch in batches(std::iter::once(begin).chain(records).chain([end])) {
+        let all = std::iter::once(begin).chain(records).chain([end]);
+        for batch in record::split(all, SNAPSHOT_BATCH) {
             pending.push(self.append(epoch, Some(id), batch).await?.1);
         }
         let mut start = None;
@@ -433,21 +439,4 @@ fn told(lost: &LogError) -> ResponseError {
         LogError::NotLeader => ResponseError::NotCoordinator,
         LogError::Storage(_) | LogError::Damaged(_) => ResponseError::CoordinatorNotAvailable,
     }
-}
-
-fn batches(records: impl Iterator<Item = Record>) -> Vec<Vec<Record>> {
-    let mut all = Vec::new();
-    let mut batch = Vec::new();
-    let mut bytes = 0;
-    for record in records {
-        let size = record.rough_size();
-        if bytes + size > SNAPSHOT_BATCH && !batch.is_empty() {
-            all.push(std::mem::take(&mut batch));
-            bytes = 0;
-        }
-        bytes += size;
-        batch.push(record);
-    }
-    all.push(batch);
-    all
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::coordinator::hex;
+use crate::coordinator::record::json_len;
 use serde::{Deserialize, Serialize};
 
 /// A group's document. Byte strings are opaque to us and stand as hex digits, for the reader of a dump.
@@ -39,12 +40,18 @@ pub struct ProtocolDoc {
 }
 
 impl GroupDoc {
-    /// About how many bytes it takes in the log.
+    /// At least as many bytes as it takes in the log.
     pub fn rough_size(&self) -> usize {
-        let protocol = |p: &ProtocolDoc| p.name.len() + 2 * p.metadata.len() + 32;
-        let member =
-            |m: &MemberDoc| 256 + 2 * m.assignment.len() + m.protocols.iter().map(protocol).sum::<usize>();
-        self.members.iter().map(member).sum()
+        let text = |s: &Option<String>| s.as_deref().map_or(0, json_len);
+        let protocol = |p: &ProtocolDoc| json_len(&p.name) + 2 * p.metadata.len() + 40;
+        let member = |m: &MemberDoc| {
+            let texts =
+                json_len(&m.id) + json_len(&m.client_id) + json_len(&m.client_host) + text(&m.instance);
+            let protocols: usize = m.protocols.iter().map(protocol).sum();
+            250 + texts + 2 * m.assignment.len() + protocols
+        };
+        let texts = text(&self.protocol_type) + text(&self.protocol_name) + text(&self.leader);
+        250 + texts + self.members.iter().map(member).sum::<usize>()
     }
 }
 

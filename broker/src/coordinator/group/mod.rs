@@ -30,6 +30,7 @@ mod stories;
 
 pub use doc::{GroupDoc, MemberDoc};
 
+use crate::coordinator::record::json_len;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -328,10 +329,20 @@ impl Group {
         self.empty_since
     }
 
-    /// Bytes that clients had the group remember.
-    pub fn weight(&self) -> usize {
-        let weigh = |m: &Member| m.protocols.iter().map(|(n, b)| n.len() + b.len()).sum::<usize>();
-        self.members.values().map(weigh).sum()
+    /// Bytes that the group's document takes without assignments, if the member that asks is in it as it
+    /// now describes itself.
+    pub fn weight_with(&self, input: &JoinInput) -> usize {
+        let same = |id: &str, m: &Member| {
+            id == input.member_id || m.instance.is_some() && m.instance == input.instance
+        };
+        let mut doc = self.to_doc();
+        doc.members.retain(|m| self.members.get(&m.id).is_some_and(|member| !same(&m.id, member)));
+        doc.members.iter_mut().for_each(|m| m.assignment = Bytes::new());
+        let texts = [&input.member_id, &input.fresh_id, &input.client_id, &input.client_host];
+        let texts: usize = texts.iter().map(|t| json_len(t)).sum();
+        let instance = input.instance.as_deref().map_or(0, json_len);
+        let protocols: usize = input.protocols.iter().map(|(n, m)| json_len(n) + 2 * m.len() + 40).sum();
+        doc.rough_size() + 250 + texts + instance + protocols + json_len(&input.protocol_type)
     }
 
     /// What the members subscribe to, by `parse` of their metadata. `None` if someone's cannot be read.
