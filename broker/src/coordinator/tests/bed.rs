@@ -151,7 +151,11 @@ pub fn member(id: &str) -> JoinInput {
 
 /// Joins as the only member and takes everything.
 pub async fn settle(groups: &Groups, group: &str) -> Caller {
-    let joined: JoinReply = groups.join(group, member("")).await;
+    settle_as(groups, group, member("")).await
+}
+
+pub async fn settle_as(groups: &Groups, group: &str, input: JoinInput) -> Caller {
+    let joined: JoinReply = groups.join(group, input).await;
     assert_eq!(joined.error, None);
     let input = SyncInput {
         member_id: joined.member_id.clone(),

@@ -2,7 +2,7 @@
 
 use super::bed::*;
 use crate::coordinator::fake_log::FakeLog;
-use crate::coordinator::group::{Caller, State};
+use crate::coordinator::group::{Caller, JoinInput, State};
 use crate::coordinator::slot_log::SlotLog;
 use crate::coordinator::{slot_of, Groups, SLOTS};
 use crate::volume::MemVolume;
@@ -214,13 +214,14 @@ fn case_54_offsets_do_not_expire_while_the_group_lives() {
     const HOUR: Duration = Duration::from_secs(3600);
     story(async {
         let bed = Bed::new().await;
-        let caller = settle(&bed.groups, "g").await;
+        let patient = JoinInput { session: HOUR / 2, ..member("") };
+        let caller = settle_as(&bed.groups, "g", patient).await;
         commit_as(&bed.groups, "g", caller.clone(), 0, 42).await.unwrap();
         commit(&bed.groups, "simple", 0, 1).await.unwrap();
         // Nine days of heartbeats and not one commit.
         let alive_until = tokio::time::Instant::now() + 9 * 24 * HOUR;
         while tokio::time::Instant::now() < alive_until {
-            sleep(Duration::from_secs(9)).await;
+            sleep(HOUR / 3).await;
             bed.groups.heartbeat("g", &caller).await.unwrap();
         }
         assert_eq!(offsets(&bed.groups, "g").await, Ok(vec![(0, 42)]));
@@ -281,8 +282,7 @@ fn ids_and_timeouts_are_checked_before_anything_else() {
         let bed = Bed::new().await;
         assert_eq!(bed.groups.join("", member("")).await.error, Some(E::InvalidGroupId));
         for secs in [5, 1801] {
-            let input =
-                crate::coordinator::group::JoinInput { session: Duration::from_secs(secs), ..member("") };
+            let input = JoinInput { session: Duration::from_secs(secs), ..member("") };
             assert_eq!(bed.groups.join("g", input).await.error, Some(E::InvalidSessionTimeout));
         }
         assert_eq!(bed.groups.join("g", member("ghost")).await.error, Some(E::UnknownMemberId));
