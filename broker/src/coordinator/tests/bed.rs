@@ -151,11 +151,7 @@ pub fn member(id: &str) -> JoinInput {
 
 /// Joins as the only member and takes everything.
 pub async fn settle(groups: &Groups, group: &str) -> Caller {
-    settle_as(groups, group, member("")).await
-}
-
-pub async fn settle_as(groups: &Groups, group: &str, input: JoinInput) -> Caller {
-    let joined: JoinReply = groups.join(group, input).await;
+    let joined: JoinReply = groups.join(group, member("")).await;
     assert_eq!(joined.error, None);
     let input = SyncInput {
         member_id: joined.member_id.clone(),

@@ -4,7 +4,7 @@ use super::bed::*;
 use crate::coordinator::fake_log::FakeLog;
 use crate::coordinator::group::{Caller, JoinInput, State};
 use crate::coordinator::slot_log::SlotLog;
-use crate::coordinator::{slot_of, Groups, SLOTS};
+use crate::coordinator::{slot_of, GroupSettings, Groups, SLOTS};
 use crate::volume::MemVolume;
 use futures::FutureExt;
 use kafka_protocol::ResponseError as E;
@@ -23,7 +23,7 @@ impl Bed {
         Bed::with(settings()).await
     }
 
-    async fn with(settings: crate::coordinator::GroupSettings) -> Bed {
+    async fn with(settings: GroupSettings) -> Bed {
         let logs: Vec<FakeLog> = (0..SLOTS).map(|_| FakeLog::new()).collect();
         let topics = topics();
         let as_slots = logs.iter().map(|l| Arc::new(l.clone()) as Arc<dyn SlotLog>).collect();
@@ -174,7 +174,7 @@ fn hole_24_a_takeover_needs_no_rebalance_and_fences_who_was_fenced() {
 #[test]
 fn the_log_is_trimmed_and_the_state_stays() {
     story(async {
-        let bed = Bed::with(crate::coordinator::GroupSettings { trim_bytes: 2000, ..settings() }).await;
+        let bed = Bed::with(GroupSettings { trim_bytes: 2000, ..settings() }).await;
         for n in 0..200 {
             commit(&bed.groups, "g", n % 3, i64::from(n)).await.unwrap();
         }
@@ -191,7 +191,7 @@ fn the_log_is_trimmed_and_the_state_stays() {
 #[test]
 fn commits_that_race_with_a_snapshot_are_not_lost() {
     story(async {
-        let bed = Bed::with(crate::coordinator::GroupSettings { trim_bytes: 500, ..settings() }).await;
+        let bed = Bed::with(GroupSettings { trim_bytes: 500, ..settings() }).await;
         let clients = (0..20).map(|p| {
             let groups = bed.groups.clone();
             async move {
@@ -208,34 +208,57 @@ fn commits_that_race_with_a_snapshot_are_not_lost() {
     });
 }
 
-/// Field case 54 (KIP-211).
+/// Field case 54 (KIP-211). A retention of an hour stands for the seven days.
 #[test]
 fn case_54_offsets_do_not_expire_while_the_group_lives() {
-    const HOUR: Duration = Duration::from_secs(3600);
+    const RETENTION: Duration = Duration::from_secs(3600);
+    const SWEEP: Duration = Duration::from_secs(60);
     story(async {
-        let bed = Bed::new().await;
-        let patient = JoinInput { session: HOUR / 2, ..member("") };
-        let caller = settle_as(&bed.groups, "g", patient).await;
+        let short = GroupSettings { retention: RETENTION, sweep_every: SWEEP, ..settings() };
+        let bed = Bed::with(short).await;
+        let caller = settle(&bed.groups, "g").await;
         commit_as(&bed.groups, "g", caller.clone(), 0, 42).await.unwrap();
         commit(&bed.groups, "simple", 0, 1).await.unwrap();
-        // Nine days of heartbeats and not one commit.
-        let alive_until = tokio::time::Instant::now() + 9 * 24 * HOUR;
+        // Heartbeats, and not one commit.
+        let alive_until = tokio::time::Instant::now() + 2 * RETENTION;
         while tokio::time::Instant::now() < alive_until {
-            sleep(HOUR / 3).await;
+            sleep(Duration::from_secs(9)).await;
             bed.groups.heartbeat("g", &caller).await.unwrap();
         }
         assert_eq!(offsets(&bed.groups, "g").await, Ok(vec![(0, 42)]));
         assert_eq!(offsets(&bed.groups, "simple").await, Ok(vec![]), "nobody was in this one");
 
         bed.groups.leave("g", &[(caller.member_id, None)]).await.unwrap();
-        sleep(6 * 24 * HOUR).await;
+        sleep(RETENTION - 5 * SWEEP).await;
         bed.log().lead(2);
         ready(&bed.groups, "g").await;
         assert_eq!(offsets(&bed.groups, "g").await, Ok(vec![(0, 42)]), "the clock started at Empty");
-        sleep(24 * HOUR + Duration::from_secs(1200)).await;
+        sleep(7 * SWEEP).await;
         assert_eq!(offsets(&bed.groups, "g").await, Ok(vec![]));
-        sleep(HOUR).await;
+        sleep(2 * SWEEP).await;
         assert_eq!(bed.groups.describe("g").await, Ok(None), "and with its offsets went the group");
+    });
+}
+
+/// A group that rebalances without end is not empty either.
+#[test]
+fn case_54_a_rebalancing_group_keeps_its_offsets() {
+    story(async {
+        let short = GroupSettings {
+            retention: Duration::from_secs(30),
+            sweep_every: Duration::from_secs(1),
+            ..settings()
+        };
+        let bed = Bed::with(short).await;
+        let caller = settle(&bed.groups, "g").await;
+        commit_as(&bed.groups, "g", caller.clone(), 0, 42).await.unwrap();
+        let groups = bed.groups.clone();
+        let _waiting = tokio::spawn(async move { groups.join("g", member("")).await });
+        for _ in 0..10 {
+            sleep(Duration::from_secs(5)).await;
+            assert_eq!(bed.groups.heartbeat("g", &caller).await, Err(E::RebalanceInProgress));
+        }
+        assert_eq!(offsets(&bed.groups, "g").await, Ok(vec![(0, 42)]));
     });
 }
 
