@@ -9,6 +9,8 @@
 mod budget;
 mod connection;
 mod framing;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod listener;
 mod node;
 mod outbox;

@@ -21,6 +21,8 @@ pub mod batch;
 mod committer;
 pub mod docs;
 mod engine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod guarded;
 mod handles;
 pub mod index;
