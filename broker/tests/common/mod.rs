@@ -100,6 +100,8 @@ impl Client {
 
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.expect("write");
+        // A simulated connection sends only when flushed.
+        self.stream.flush().await.expect("flush");
     }
 
     /// The next frame without its length; `None` once the broker has closed the connection.
