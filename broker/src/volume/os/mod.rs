@@ -2,8 +2,8 @@
 //!
 //! Every call that can block runs on a thread of a lane, never on the runtime's. There is a lane for
 //! reads, one for what changes data (writes, syncs, renames), and one for heartbeats and claims; none
-//! waits for another. In any one file at most one thread changes and four read, whatever hangs there;
-//! a call by name counts as a file of its own.
+//! waits for another. Through any one handle at most one thread changes and four read, whatever hangs
+//! there; a call by name takes one thread for that name.
 //!
 //! A call whose caller gave up is left out if it has not begun, and otherwise goes on to its end. Calls
 //! of one handle that change it happen in the order in which they were asked for.
