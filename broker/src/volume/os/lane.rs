@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A thread that runs one job for longer counts as stuck.
 const STUCK: Duration = Duration::from_secs(1);
 /// An idle thread ends after this time.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 10_000 });
 /// How often a lane with waiting jobs looks for stuck threads.
 const TICK: Duration = Duration::from_millis(250);
 /// Threads of one lane, the stuck ones included.

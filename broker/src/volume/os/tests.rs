@@ -186,6 +186,21 @@ async fn dropping_a_handle_never_waits_and_closes_in_the_end() {
 }
 
 #[tokio::test]
+async fn threads_that_nobody_needs_end_and_new_ones_start() {
+    let (_dir, v) = volume();
+    let a = file(&v, "a").await;
+    assert!(v.lanes.data.threads() > 0);
+    soon(async {
+        while v.lanes.data.threads() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    soon(a.write_sync(0, text("DURABLE"))).await.unwrap();
+    assert_eq!(soon(a.read_at(0, 99)).await.unwrap(), "DURABLE");
+}
+
+#[tokio::test]
 async fn a_call_that_panics_fails_and_the_lane_goes_on() {
     let (_dir, v) = volume();
     let a = file(&v, "a").await;
