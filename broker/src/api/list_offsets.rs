@@ -4,9 +4,12 @@
 //! Under `read_committed` nothing at or past the last stable offset is shown. The earliest offset comes
 //! without a leader epoch (−1, "unknown"), which clients take as no epoch to validate by.
 
+use super::patience::{Patience, SIDE_BY_SIDE};
 use super::{partitions, RequestContext};
+
 use crate::storage::{Partition, TimestampHit};
 use crate::types::Offset;
+use futures::stream::{self, StreamExt};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
@@ -26,17 +29,19 @@ const READ_COMMITTED: i8 = 1;
 
 pub async fn handle(cx: &RequestContext, req: ListOffsetsRequest) -> ListOffsetsResponse {
     let repeated = repeated(&req.topics);
+    let patience = Patience::new(cx);
     let mut topics = Vec::with_capacity(req.topics.len());
     for topic in req.topics {
-        let mut rows = Vec::with_capacity(topic.partitions.len());
-        for p in topic.partitions {
-            let twice = repeated.contains_key(&(topic.name.to_string(), p.partition_index));
-            let found = match twice {
+        let name = &topic.name;
+        let (repeated, patience) = (&repeated, &patience);
+        let rows = stream::iter(topic.partitions).map(|p| async move {
+            let found = match repeated.contains_key(&(name.to_string(), p.partition_index)) {
                 true => Err(ResponseError::InvalidRequest),
-                false => look_up(cx, &topic.name, &p, req.isolation_level).await,
+                false => look_up(cx, name, &p, req.isolation_level, patience).await,
             };
-            rows.push(row(cx.api_version, p.partition_index, found));
-        }
+            row(cx.api_version, p.partition_index, found)
+        });
+        let rows = rows.buffered(SIDE_BY_SIDE).collect().await;
         topics.push(ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(rows));
     }
     ListOffsetsResponse::default().with_topics(topics)
@@ -92,6 +97,7 @@ async fn look_up(
     topic: &str,
     asked: &ListOffsetsPartition,
     isolation: i8,
+    patience: &Patience,
 ) -> Result<Option<Found>, ResponseError> {
     if !is_known(asked.timestamp, cx.api_version) {
         return Err(ResponseError::UnsupportedVersion);
@@ -99,13 +105,13 @@ async fn look_up(
     let partition = partitions::find(cx, topic, asked.partition_index)?;
     let believed = asked.current_leader_epoch;
     let failed = |e| partitions::read_error(&e, believed);
-    let marks = partition.marks().await.map_err(failed)?;
+    let marks = patience.bound(partition.marks()).await.map_err(failed)?;
     partitions::check_epoch(believed, &marks)?;
     let end = if isolation == READ_COMMITTED { marks.lso } else { marks.hwm };
     match asked.timestamp {
         LATEST => Ok(Some(edge(end, marks.epoch.wire()))),
         EARLIEST | EARLIEST_LOCAL => Ok(Some(edge(marks.log_start, -1))),
-        timestamp => search(&partition, timestamp, end).await.map_err(failed),
+        timestamp => patience.bound(search(&partition, timestamp, end)).await.map_err(failed),
     }
 }
 

@@ -44,6 +44,7 @@ pub mod offset_for_leader_epoch;
 mod operations;
 mod partition_budget;
 mod partitions;
+mod patience;
 pub mod produce;
 mod refusal;
 mod served;

@@ -2,17 +2,17 @@
 
 use super::allotment::{Allotment, Portion};
 use super::{FIRST_WITH_ZSTD, OPENING_PATIENCE};
+use crate::api::patience::{Patience, SIDE_BY_SIDE};
 use crate::api::{batches, partitions, RequestContext};
-use crate::storage::{Bound, LifeName, Marks, Partition, ReadError, ReadRequest};
+use crate::storage::{Bound, LifeName, Marks, Partition, ReadRequest};
 use crate::types::{Epoch, Offset};
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::stream::{self, StreamExt};
 use kafka_protocol::messages::fetch_request::FetchPartition;
 use kafka_protocol::messages::fetch_response::{EpochEndOffset, FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::ResponseError;
 use std::sync::Arc;
-use std::time::Duration;
 
 const READ_COMMITTED: i8 = 1;
 
@@ -73,32 +73,11 @@ async fn open_all(rows: &[Row]) {
     let closed: Vec<_> =
         rows.iter().filter_map(|r| r.partition.as_ref().ok()).filter(|p| is_opening(p)).collect();
     if !closed.is_empty() {
-        let opening = join_all(closed.into_iter().map(|p| p.marks()));
+        let opening = stream::iter(closed).for_each_concurrent(SIDE_BY_SIDE, |p| async move {
+            let _ = p.marks().await;
+        });
         // Who did not open is found out when it is read.
         let _ = tokio::time::timeout(OPENING_PATIENCE, opening).await;
-    }
-}
-
-/// Bounds the reads of a pass together: a stuck volume fails them, later ones at once.
-struct Patience {
-    clock: Arc<dyn crate::rt::Clock>,
-    until: Duration,
-}
-
-impl Patience {
-    fn new(cx: &RequestContext) -> Self {
-        let clock = cx.broker.env.clock.clone();
-        let until = clock.boot().saturating_add(cx.broker.config.storage.sync_timeout);
-        Patience { clock, until }
-    }
-
-    async fn bound<T>(
-        &self,
-        read: impl std::future::Future<Output = Result<T, ReadError>>,
-    ) -> Result<T, ReadError> {
-        let left = self.until.saturating_sub(self.clock.boot());
-        let late = || Err(ReadError::Storage("the volume did not answer in time".into()));
-        tokio::time::timeout(left, read).await.unwrap_or_else(|_| late())
     }
 }
 
