@@ -14,13 +14,17 @@
 //! rt/           time, tasks, randomness, host: the one place that knows of madsim
 //! ```
 
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 pub mod api;
 pub mod cluster;
 pub mod config;
 pub mod coordinator;
 pub mod metrics;
 pub mod rt;
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 pub mod server;
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 pub mod storage;
 pub mod types;
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 pub mod volume;

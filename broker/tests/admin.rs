@@ -1,5 +1,7 @@
 //! Topics, configs, records and producer ids, as admin clients ask for them over the wire.
 
+#![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
+
 mod common;
 
 use common::{batch_of, topic_name, Client, TestBroker};

@@ -1,5 +1,7 @@
 //! The program as a user meets it: what it says, how it ends, and that a start that fails touches nothing.
 
+#![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

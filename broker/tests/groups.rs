@@ -1,5 +1,7 @@
 //! Groups over the wire, in every version that is served.
 
+#![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
+
 mod common;
 
 use bytes::Bytes;

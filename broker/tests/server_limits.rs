@@ -1,5 +1,7 @@
 //! Many connections, slow ones, idle ones: each costs itself only.
 
+#![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
+
 mod common;
 
 use common::*;

@@ -1,4 +1,6 @@
 //! Builds and runs the simulated test in a child process, so that plain `cargo test` covers it.
+
+#![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
 #![cfg(not(madsim))]
 
 use std::process::Command;

@@ -1,5 +1,7 @@
 //! The wire, byte by byte: what a client that knows nothing of this broker sees of it.
 
+#![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
+
 mod common;
 
 use bytes::{BufMut, Bytes, BytesMut};

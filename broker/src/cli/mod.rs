@@ -4,6 +4,8 @@
 //! broker serves is one line on stderr that begins with `highwater:`, with exit code 2 for usage and
 //! configuration and 1 for everything else.
 
+#![allow(clippy::disallowed_methods)] // the operating system is reached here
+
 mod logging;
 mod serve;
 mod settings;

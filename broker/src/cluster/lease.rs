@@ -403,6 +403,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // real threads are what this is about
     fn many_readers_never_see_a_right_come_back() {
         let clock = Arc::new(HandClock::default());
         let lease = Lease::new(clock.clone(), BrokerId(1), terms());

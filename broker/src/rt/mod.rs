@@ -4,6 +4,8 @@
 //! defined here by argument, so that the simulator can hand in its own, and
 //! spawns through `tokio`, which *is* madsim in the simulated build.
 
+#![allow(clippy::disallowed_methods)] // the operating system is reached here
+
 mod clock;
 mod entropy;
 mod fs;

@@ -1,6 +1,8 @@
 //! What a client sends, up to the point where a handler would take over: run by the fuzz target `decode` in
 //! `broker/fuzz`, and over random input by the tests below.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // a test support: it fails by panicking
+
 use super::framing::Inbound;
 use crate::api::dispatch;
 use bytes::{BufMut, BytesMut};

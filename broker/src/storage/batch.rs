@@ -202,27 +202,36 @@ pub fn validate(records: &Bytes, config: &TopicConfig, now: i64) -> Result<Heade
 /// The batch as it goes to the log: base offset and leader epoch set, and under LogAppendTime also
 /// timestamp type, max timestamp and checksum (P9). The records are not copied.
 pub fn stamp(records: &Bytes, base: Offset, epoch: Epoch, append_time: Option<i64>) -> [Bytes; 2] {
-    let mut head = BytesMut::from(&records[..HEADER_LEN]);
-    let body = records.slice(HEADER_LEN..);
-    head[0..8].copy_from_slice(&base.0.to_be_bytes());
-    head[12..16].copy_from_slice(&epoch.wire().to_be_bytes());
-    let attributes = i16::from_be_bytes([head[21], head[22]]);
+    let cut = HEADER_LEN.min(records.len());
+    let body = records.slice(cut..);
+    let mut head = BytesMut::from(records.slice(..cut).as_ref());
+    put(&mut head, 0, base.0.to_be_bytes());
+    put(&mut head, 12, epoch.wire().to_be_bytes());
+    let attributes = take(&head, 21).map_or(0, i16::from_be_bytes);
     let wanted = match append_time {
         Some(_) => attributes | ATTR_LOG_APPEND_TIME,
         None => attributes & !ATTR_LOG_APPEND_TIME,
     };
     if append_time.is_some() || wanted != attributes {
-        head[21..23].copy_from_slice(&wanted.to_be_bytes());
+        put(&mut head, 21, wanted.to_be_bytes());
         if let Some(t) = append_time {
-            head[35..43].copy_from_slice(&t.to_be_bytes());
+            put(&mut head, 35, t.to_be_bytes());
         }
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[CRC_START..]), &body);
-        head[17..21].copy_from_slice(&crc.to_be_bytes());
+        let covered = head.get(CRC_START..).unwrap_or_default();
+        let crc = crc32c::crc32c_append(crc32c::crc32c(covered), &body);
+        put(&mut head, 17, crc.to_be_bytes());
     }
     [head.freeze(), body]
 }
 
+fn put<const N: usize>(b: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(field) = b.get_mut(at..at + N) {
+        field.copy_from_slice(&value);
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 pub(crate) mod testing {
     //! Batches for the tests of the engine.
     use super::*;

@@ -2,6 +2,8 @@
 //!
 //! Each function takes the fuzzer's bytes and panics when a promise is broken.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // a test support: it fails by panicking
+
 use super::batch::{self, Header, HEADER_LEN};
 use super::records::{require_keys, Record, Records};
 use super::scan;

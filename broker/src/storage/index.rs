@@ -57,17 +57,18 @@ impl Index {
     }
 
     pub fn encode(&self) -> Bytes {
-        let mut b = BytesMut::with_capacity(HEAD + self.entries.len() * 8);
+        let mut body = BytesMut::with_capacity(self.entries.len() * 8);
+        for (rel, pos) in &self.entries {
+            body.put_u32(*rel);
+            body.put_u32(*pos);
+        }
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&self.covered.to_be_bytes()), &body);
+        let mut b = BytesMut::with_capacity(HEAD + body.len());
         b.put_slice(MAGIC);
         b.put_u32(self.entries.len() as u32);
-        b.put_u32(0);
+        b.put_u32(crc);
         b.put_u32(self.covered);
-        for (rel, pos) in &self.entries {
-            b.put_u32(*rel);
-            b.put_u32(*pos);
-        }
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&b[12..16]), &b[HEAD..]);
-        b[8..12].copy_from_slice(&crc.to_be_bytes());
+        b.put_slice(&body);
         b.freeze()
     }
 
@@ -87,7 +88,7 @@ impl Index {
         let entries: Vec<(u32, u32)> = (0..body.len() / 8)
             .map(|i| Some((word(HEAD + i * 8)?, word(HEAD + i * 8 + 4)?)))
             .collect::<Option<_>>()?;
-        let rising = entries.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1);
+        let rising = entries.iter().zip(entries.iter().skip(1)).all(|(a, b)| a.0 < b.0 && a.1 < b.1);
         let inside = entries.last().is_none_or(|(_, p)| *p < covered);
         (rising && inside).then_some(Index { entries, covered })
     }

@@ -64,9 +64,8 @@ impl Producers {
         }
         // Nothing is known of the producer (never seen, expired, or its records were deleted): Kafka takes any
         // sequence then (KIP-360).
-        let Some(last) = self.by_id.get(&h.producer_id).and_then(|p| p.batches.back()) else {
-            return Ok(None);
-        };
+        let Some(producer) = self.by_id.get(&h.producer_id) else { return Ok(None) };
+        let Some(last) = producer.batches.back() else { return Ok(None) };
         let (first, end) = (h.base_sequence, h.last_sequence());
         if h.producer_epoch < last.epoch {
             return Err(AppendError::InvalidProducerEpoch { got: h.producer_epoch, current: last.epoch });
@@ -77,7 +76,7 @@ impl Producers {
                 got => Err(AppendError::OutOfOrderSequence { got, expected: 0 }),
             };
         }
-        let window = self.by_id[&h.producer_id].batches.iter().rev().take(WINDOW);
+        let window = producer.batches.iter().rev().take(WINDOW);
         let same_epoch = window.take_while(|b| b.epoch == h.producer_epoch);
         let mut oldest = last.first_sequence;
         for b in same_epoch {

@@ -1,5 +1,7 @@
 //! The volume in memory against the real one: asked the same, they answer the same.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // a test support: it fails by panicking
+
 use super::*;
 use proptest::prelude::*;
 

@@ -59,7 +59,7 @@ impl HandFence {
 impl Fence for HandFence {
     fn right(&self) -> Option<u64> {
         let n = self.0.load(Ordering::SeqCst);
-        (n % 2 == 0).then_some(n)
+        n.is_multiple_of(2).then_some(n)
     }
 }
 
@@ -198,7 +198,7 @@ async fn no_id_is_given_twice_whatever_fails() {
                 }
                 _ => {
                     // The whole rest of a block goes at once now and then, so that blocks end.
-                    let times = if chance.u64() % 20 == 0 { 990 } else { 3 };
+                    let times = if chance.u64().is_multiple_of(20) { 990 } else { 3 };
                     for _ in 0..times {
                         if let Ok(id) = brokers[b].next().await {
                             assert!(given.insert(id), "seed {seed}: {id} was given twice");

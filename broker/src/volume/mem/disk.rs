@@ -127,7 +127,7 @@ impl FileNode {
             (true, _) => old.min(new) + below(entropy, old.abs_diff(new) + 1),
         };
         for page in std::mem::take(&mut p.dirty) {
-            if entropy.u64() % 2 == 0 {
+            if entropy.u64().is_multiple_of(2) {
                 p.write_back(page);
             }
         }

@@ -9,6 +9,7 @@
 //! names. It is harsher than common local file systems in that a file's sync never makes its name
 //! durable, and space is freed only when the directory that lost the last name was synced.
 
+#[allow(clippy::indexing_slicing)]
 mod disk;
 mod faults;
 

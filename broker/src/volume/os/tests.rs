@@ -1,5 +1,7 @@
 //! What hangs, and who goes on.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // a test support: it fails by panicking
+
 use super::*;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
