@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Pause after a failed attempt to open: doubles from the first to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// An open that takes longer gives up its place among those that open side by side.
+const SLOW_OPEN: Duration = Duration::from_secs(1);
+
 impl Partition {
     /// Starts to open in the background. `failing`: why it closed, if not by itself.
     pub(super) fn begin_open(self: &Arc<Self>, state: &mut State, failing: Option<String>) {
@@ -42,8 +45,18 @@ impl Partition {
                 return;
             }
             let began = self.shared.clock.boot();
-            let outcome = self.attempt().await;
-            drop(permit);
+            let outcome = {
+                let attempt = self.attempt();
+                tokio::pin!(attempt);
+                match tokio::time::timeout(SLOW_OPEN, &mut attempt).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        // Stuck, perhaps: others must not wait for its place.
+                        drop(permit);
+                        attempt.await
+                    }
+                }
+            };
             match outcome {
                 Ok(opened) => {
                     let took = self.shared.clock.boot().saturating_sub(began);

@@ -211,3 +211,21 @@ async fn with_the_dial_above_one_only_the_unflushed_is_lost_and_the_log_stays_cl
     }
     assert!(lost > 0, "a dial above 1 must be able to lose something, or this tests nothing");
 }
+
+#[tokio::test(start_paused = true)]
+async fn case_04_a_rolled_segment_and_a_replaced_file_keep_their_names_through_a_power_cut() {
+    for seed in 0..40 {
+        // Every second batch rolls, every one moves the checkpoint.
+        let topic = TopicConfig { segment_bytes: 150, ..small_topic() };
+        let config = crate::config::StorageConfig { checkpoint_bytes: 1, ..small() };
+        let bed = Bed::with(MemVolume::new(), config, topic);
+        let n = 1 + seed as i64 % 9;
+        for i in 0..n {
+            bed.put(&format!("{i}")).await;
+        }
+        let to = bed.partition.delete_records(Some(Offset(n / 2))).await.unwrap().0;
+        let bed = bed.power_cut(seed);
+        assert_eq!(bed.marks().await, (to, n), "seed {seed}");
+        assert_eq!(bed.bodies(to).await.len() as i64, n - to, "seed {seed}");
+    }
+}
