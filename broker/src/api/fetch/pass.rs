@@ -70,8 +70,9 @@ fn is_opening(partition: &Partition) -> bool {
 
 /// Has all partitions open side by side, for a while.
 async fn open_all(rows: &[Row]) {
-    let closed: Vec<_> =
-        rows.iter().filter_map(|r| r.partition.as_ref().ok()).filter(|p| is_opening(p)).collect();
+    // Owned: the compiler does not see that a closure over borrowed partitions is general enough.
+    let partitions = rows.iter().filter_map(|r| r.partition.as_ref().ok());
+    let closed: Vec<Arc<Partition>> = partitions.filter(|p| is_opening(p)).cloned().collect();
     if !closed.is_empty() {
         let opening = stream::iter(closed).for_each_concurrent(SIDE_BY_SIDE, |p| async move {
             let _ = p.marks().await;
