@@ -9,6 +9,7 @@ pub use samples::{LagSample, MarksSample, PartitionSample, Samples, TopicSample}
 pub use server::ServerMetrics;
 
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
+use std::sync::atomic::AtomicU64;
 
 /// Counted by the storage engine.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct StorageMetrics {
     pub log_syncs: Counter,
     /// Seconds per log sync.
     pub sync_seconds: Histogram,
+    /// Seconds in which batches waited for a partition's committer and it did nothing, over all partitions.
+    pub commit_idle_seconds: Counter<f64, AtomicU64>,
     /// Batches acknowledged or made visible, and their bytes.
     pub batches_in: Counter,
     pub bytes_in: Counter,
@@ -48,6 +51,7 @@ impl Default for StorageMetrics {
             log_writes: Counter::default(),
             log_syncs: Counter::default(),
             sync_seconds: seconds_histogram(),
+            commit_idle_seconds: Counter::default(),
             batches_in: Counter::default(),
             bytes_in: Counter::default(),
             batches_out: Counter::default(),

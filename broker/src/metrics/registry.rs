@@ -59,6 +59,12 @@ fn register_storage(r: &mut Registry, m: &StorageMetrics) {
     r.register("log_writes", "Write requests sent to log segments", m.log_writes.clone());
     r.register("log_syncs", "Syncs of log segments", m.log_syncs.clone());
     r.register_with_unit("log_sync_duration", "Time per log sync", Unit::Seconds, m.sync_seconds.clone());
+    r.register_with_unit(
+        "commit_idle",
+        "Time in which record batches waited and their partition's committer did nothing",
+        Unit::Seconds,
+        m.commit_idle_seconds.clone(),
+    );
     r.register("batches_per_sync", "Record batches that shared one sync", m.batches_per_sync.clone());
     r.register("batches_in", "Record batches appended", m.batches_in.clone());
     r.register("batches_out", "Record batches read for consumers", m.batches_out.clone());

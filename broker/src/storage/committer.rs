@@ -12,6 +12,7 @@
 use super::docs::Sealed;
 use super::guarded::{contained, guarded, Failure};
 use super::names::SegmentName;
+use super::pace::Pace;
 use super::partition::{Incarnation, Life, Partition, Pending, View};
 use super::segment::{Active, Segment};
 use crate::config::TopicConfig;
@@ -19,6 +20,7 @@ use crate::types::{Offset, Pos};
 use crate::volume::{write_all_at, Class, VolumeFile};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Largest offset or position difference inside one segment: what an index entry can hold.
 const SEGMENT_SPAN: i64 = i32::MAX as i64;
@@ -39,6 +41,7 @@ pub(super) struct LogWriter {
     pub closed: Vec<Sealed>,
     /// A timed flush (`flush.ms`) is scheduled.
     pub flush_timer: bool,
+    pub pace: Pace,
 }
 
 struct Group {
@@ -47,10 +50,15 @@ struct Group {
     roll: bool,
 }
 
-pub(super) async fn run(p: Arc<Partition>, inc: Arc<Incarnation>) {
+/// `woken`: when the first batch came that this run is for (the clock's `boot`).
+pub(super) async fn run(p: Arc<Partition>, inc: Arc<Incarnation>, woken: Duration) {
+    idled(&p, woken);
     loop {
         let mut log = inc.log.lock().await;
         let config = p.config();
+        if config.durable() {
+            gather(&p, &inc, &mut log).await;
+        }
         let Some(group) = take_group(&p, &inc, &log, &config) else { return };
         if let Err(failure) = contained(commit(&p, &inc, &mut log, group, &config)).await {
             drop(log);
@@ -58,6 +66,24 @@ pub(super) async fn run(p: Arc<Partition>, inc: Arc<Incarnation>) {
             return;
         }
     }
+}
+
+/// Waits for more batches where that pays (see [`super::pace`]).
+async fn gather(p: &Partition, inc: &Incarnation, log: &mut LogWriter) {
+    if p.queued(inc) == 0 || p.wants_early_answer() {
+        return;
+    }
+    let Some(wait) = log.pace.wait() else { return };
+    let began = p.shared.clock.boot();
+    let enough = tokio::time::timeout(wait.at_most, p.await_queued(inc, wait.batches)).await.is_ok();
+    log.pace.waited(enough);
+    idled(p, began);
+}
+
+/// Counts the time since `since` as one in which batches waited and the committer did nothing.
+fn idled(p: &Partition, since: Duration) {
+    let idle = p.shared.clock.boot().saturating_sub(since);
+    p.shared.metrics.commit_idle_seconds.inc_by(idle.as_secs_f64());
 }
 
 /// The next group: as many batches as fit the group limit and the segment.
@@ -155,7 +181,9 @@ async fn commit(
         log.dirty = None;
         log.unflushed = 0;
         m.log_syncs.inc();
-        m.sync_seconds.observe((p.shared.clock.boot().saturating_sub(began)).as_secs_f64());
+        let took = p.shared.clock.boot().saturating_sub(began);
+        log.pace.synced(took, group.batches.len(), p.queued(inc));
+        m.sync_seconds.observe(took.as_secs_f64());
         m.batches_per_sync.observe(group.batches.len() as f64);
     }
     // The sync may have taken longer than the lease had left: what is not acknowledged before it ended never is.

@@ -149,6 +149,7 @@ impl Partition {
             checkpointed: active_end,
             closed: Vec::new(),
             flush_timer: false,
+            pace: Default::default(),
         };
         let installed = {
             let mut state = self.state.lock();

@@ -8,6 +8,7 @@
 //! partition   one partition's life, queue and published view
 //!   lifecycle   opening, installing, clean stop
 //!   committer   group commit: write, sync, publish, answer
+//!   pace        when the next group is worth a wait
 //!   maintain    checkpoints, log start, retention
 //!   read        fetches and lookups
 //! recovery    claim, scan, seal, copy the doubtful tail
@@ -29,6 +30,7 @@ pub mod index;
 mod lifecycle;
 mod maintain;
 pub mod names;
+mod pace;
 mod partition;
 pub mod producers;
 mod read;

@@ -97,9 +97,16 @@ pub(super) struct Leader {
     pub queue: VecDeque<Pending>,
     pub queued_bytes: u64,
     pub committing: bool,
+    /// Who is to be told when enough waits in the queue.
+    gathering: Option<Gathering>,
     /// Accept nothing more: a clean stop is under way.
     pub draining: bool,
     waiters: Vec<Waiter>,
+}
+
+struct Gathering {
+    batches: usize,
+    told: Arc<Notify>,
 }
 
 pub(super) enum Life {
@@ -292,8 +299,38 @@ impl Partition {
     fn wake_committer(self: &Arc<Self>, leader: &mut Leader) {
         if !leader.committing {
             leader.committing = true;
-            tokio::spawn(committer::run(self.clone(), leader.inc.clone()));
+            tokio::spawn(committer::run(self.clone(), leader.inc.clone(), self.shared.clock.boot()));
         }
+        let group_bytes = self.shared.config.group_bytes;
+        if leader.gathering.as_ref().is_some_and(|g| leader.has_waiting(g.batches, group_bytes)) {
+            if let Some(g) = leader.gathering.take() {
+                g.told.notify_one();
+            }
+        }
+    }
+
+    /// Batches that wait for the committer.
+    pub(super) fn queued(&self, inc: &Incarnation) -> usize {
+        let state = self.state.lock();
+        match &state.life {
+            Life::Leading(leader) if state.generation == inc.generation => leader.queue.len(),
+            _ => 0,
+        }
+    }
+
+    /// Ends once so many batches, or a full group, wait for the committer. May never end: give it a time limit.
+    pub(super) async fn await_queued(&self, inc: &Incarnation, batches: usize) {
+        let told = Arc::new(Notify::new());
+        {
+            let mut state = self.state.lock();
+            let current = state.generation == inc.generation;
+            let Life::Leading(leader) = &mut state.life else { return };
+            if !current || leader.draining || leader.has_waiting(batches, self.shared.config.group_bytes) {
+                return;
+            }
+            leader.gathering = Some(Gathering { batches, told: told.clone() });
+        }
+        told.notified().await;
     }
 
     /// Makes sure that the partition leads; opens it if it is closed.
@@ -547,9 +584,14 @@ impl Leader {
             queue: VecDeque::new(),
             queued_bytes: 0,
             committing: false,
+            gathering: None,
             draining: false,
             waiters: Vec::new(),
         }
+    }
+
+    fn has_waiting(&self, batches: usize, bytes: u64) -> bool {
+        self.queue.len() >= batches || self.queued_bytes >= bytes
     }
 
     fn wait(&mut self, end: Offset, acks: Acks) -> oneshot::Receiver<Result<(), AppendError>> {
