@@ -133,7 +133,7 @@ async fn reread(env: &Env) -> Result<Format, StartError> {
 }
 
 /// Whether anything beside the format file shows that the cluster was used.
-async fn in_use(v: &dyn Volume) -> Result<bool, StartError> {
+pub(super) async fn in_use(v: &dyn Volume) -> Result<bool, StartError> {
     for dir in [layout::BROKERS, layout::CONTROLLER, layout::METADATA] {
         let names = files::names_if_any(v, dir).await.map_err(StartError::Volume)?;
         if names.iter().any(|n| !n.ends_with(".lock")) {
@@ -150,7 +150,7 @@ fn encode(f: &Format) -> Vec<u8> {
     b
 }
 
-fn parse(bytes: &[u8]) -> Result<Format, StartError> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Format, StartError> {
     // The number first: a newer format may have any other fields.
     #[derive(Deserialize)]
     struct Number {
@@ -167,7 +167,7 @@ fn parse(bytes: &[u8]) -> Result<Format, StartError> {
 }
 
 /// What file systems themselves put into an empty directory.
-fn is_ignorable(name: &str) -> bool {
+pub(super) fn is_ignorable(name: &str) -> bool {
     matches!(name, "lost+found" | ".snapshot") || name.starts_with(".nfs")
 }
 

@@ -7,6 +7,7 @@
 //! - `membership`: who is alive, and how a broker id's next lease is taken;
 //! - `election`: who may propose; `controller` proposes, `metadata` says what, `store` makes it durable;
 //! - `deleter`: frees the disk of deleted topics;
+//! - `inspect`: looks at all these files offline;
 //! - `format`: what a data directory is; `core` puts all together; `admin` is what the rest calls.
 //!
 //! For now the cluster is of one broker: a second live id on the volume is refused at start.
@@ -21,6 +22,7 @@ mod files;
 mod format;
 mod heartbeat;
 mod image;
+pub mod inspect;
 mod keeper;
 mod layout;
 mod lease;

@@ -102,7 +102,7 @@ impl Groups {
                 topic: "__groups".to_owned(),
                 topic_id: TopicId::default(),
                 index: index as i32,
-                dir: format!("__cluster/groups/{index}"),
+                dir: super::inspect::slot_dir(index),
                 config: config.clone(),
             };
             Arc::new(engine.attach(spec))

@@ -24,6 +24,7 @@ pub(crate) mod hex;
 mod durable;
 pub mod group;
 mod groups;
+pub mod inspect;
 mod producer_ids;
 mod record;
 mod serving;

@@ -35,7 +35,7 @@ use tokio::sync::Mutex;
 /// Ids in one block, as in Kafka (`ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`).
 const BLOCK_IDS: i64 = 1000;
 const ROOT: &str = "__cluster";
-const DIR: &str = "__cluster/producer-ids";
+pub(super) const DIR: &str = "__cluster/producer-ids";
 /// Lost races in a row before a call gives up. A loser goes on above the winner, so that losing needs
 /// a winner each time.
 const MAX_LOST_RACES: u32 = 64;
@@ -179,12 +179,12 @@ impl ProducerIds {
     }
 }
 
-fn file_name(number: u64) -> String {
+pub(super) fn file_name(number: u64) -> String {
     format!("{number:016x}.block")
 }
 
 /// The blocks among directory entries. Names that no claim can have made (`.nfs…`, `x.tmp`) are not ours.
-fn block_numbers(entries: &[Entry]) -> Vec<u64> {
+pub(super) fn block_numbers(entries: &[Entry]) -> Vec<u64> {
     entries
         .iter()
         .filter(|e| e.kind == EntryKind::File)

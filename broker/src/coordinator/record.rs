@@ -266,12 +266,16 @@ fn decode_batch(records: &[WireRecord]) -> Result<Batch, FormatError> {
 }
 
 fn decode_record(record: &WireRecord) -> Result<Entry, FormatError> {
+    decode_entry(record.offset, record.key.as_deref(), record.value.as_deref())
+}
+
+/// One record, from its key and value.
+pub fn decode_entry(at: i64, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<Entry, FormatError> {
     #[derive(Deserialize)]
     struct Version {
         v: u32,
     }
-    let at = record.offset;
-    let (Some(key), Some(value)) = (&record.key, &record.value) else {
+    let (Some(key), Some(value)) = (key, value) else {
         return Err(FormatError::Hollow(at));
     };
     let bad = |e| FormatError::Record(at, e);

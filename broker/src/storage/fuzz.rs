@@ -70,7 +70,8 @@ fn recover(content: &[u8]) {
     let file = Arc::new(Still(Bytes::copy_from_slice(content)));
     let len = content.len() as u64;
     let mut batches: Vec<(Header, Pos)> = Vec::new();
-    let run = scan::recover(file, Pos::ZERO, Pos(len), Offset::ZERO, GROUP, |h, at| batches.push((*h, at)));
+    let run =
+        scan::recover(file, Pos::ZERO, Pos(len), Offset::ZERO, GROUP, |h, at, _| batches.push((*h, at)));
     let found = run.now_or_never().expect("a file in memory does not wait").expect("and does not fail");
 
     // Batches and damage lie side by side, and together they are all that the log holds.

@@ -11,7 +11,10 @@ use crate::types::Pos;
 use bytes::{BufMut, Bytes, BytesMut};
 
 const MAGIC: &[u8; 4] = b"HWI1";
-const HEAD: usize = 16;
+/// Bytes before the entries.
+pub const HEAD: usize = 16;
+/// Bytes of one entry.
+pub const ENTRY: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {

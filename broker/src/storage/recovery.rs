@@ -329,7 +329,7 @@ async fn last_segment(
     // wherever it is.
     let relaxed = m.relaxed;
     let group = if relaxed { u64::MAX } else { m.group_bytes };
-    let found = scan::recover(file, from, len, expected, group, |h, at| {
+    let found = scan::recover(file, from, len, expected, group, |h, at, _| {
         note_batch(&mut s, h, at);
         tail.push_back((at, Offset(h.base_offset)));
         let end = at.plus(h.size);

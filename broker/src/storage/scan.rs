@@ -106,7 +106,7 @@ pub struct Recovered {
     pub bytes_read: u64,
 }
 
-/// Scans from `from` (where `expected` is the next offset) to `len`, calling `each` for every valid batch.
+/// Scans from `from` (where `expected` is the next offset) to `len`, calling `each` with every valid batch.
 ///
 /// The log ends at the first bad batch, unless a valid one lies more than `group_bytes` beyond: since a group is
 /// written only after the one before it was synced, such a place was durable once, and is damage.
@@ -116,14 +116,14 @@ pub async fn recover(
     len: Pos,
     mut expected: Offset,
     group_bytes: u64,
-    mut each: impl FnMut(&Header, Pos) + Send,
+    mut each: impl FnMut(&Header, Pos, &Bytes) + Send,
 ) -> volume::Result<Recovered> {
     let mut w = Window::new(file, len, SCAN_CHUNK);
     let mut pos = from.0;
     let mut damage = Vec::new();
     while pos < len.0 {
-        if let Some((h, _)) = w.batch(pos, expected).await? {
-            each(&h, Pos(pos));
+        if let Some((h, bytes)) = w.batch(pos, expected).await? {
+            each(&h, Pos(pos), &bytes);
             pos += h.size;
             expected = h.next_offset();
             continue;
