@@ -3,7 +3,8 @@
 //! Promises to name the file, and the byte where there is one, of everything that is not as the engine left it:
 //! batches, checksums, gaps, index entries, manifest, checkpoint, producer snapshot. What an unclean stop leaves, or a
 //! running broker is writing at this moment, is not an error: bytes after the last whole batch of the newest
-//! segment, files of older epochs that await deletion. It opens no records itself; a caller may ([`partition_with`]).
+//! segment, files of older epochs that await deletion. It looks into no claim, whose name is what counts and whose
+//! content is never synced, and opens no records itself; a caller may ([`partition_with`]).
 
 use super::batch::Header;
 use super::docs::{self, Checkpoint, DocError, Manifest, Sealed};
