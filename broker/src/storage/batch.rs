@@ -118,6 +118,8 @@ impl Header {
             && self.last_offset_delta >= 0
             && self.base_offset.checked_add(self.last_offset_delta as i64 + 1).is_some()
             && self.count >= 0
+            && i64::from(self.count) <= i64::from(self.last_offset_delta) + 1
+            && self.codec() <= 4
     }
 
     /// Whether a stored batch with this head is the next after `expected`. Offsets are dense (P3), and the checksum

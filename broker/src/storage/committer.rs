@@ -42,6 +42,20 @@ pub(super) struct LogWriter {
     /// A timed flush (`flush.ms`) is scheduled.
     pub flush_timer: bool,
     pub pace: Pace,
+    /// When the watchdog ends what is being done now: one limit for all of a group's steps.
+    pub deadline: tokio::time::Instant,
+}
+
+impl LogWriter {
+    /// Begins a piece of work that must end within `limit`.
+    pub fn begin(&mut self, limit: std::time::Duration) {
+        self.deadline = tokio::time::Instant::now() + limit;
+    }
+
+    /// What is left of it.
+    fn left(&self) -> std::time::Duration {
+        self.deadline.saturating_duration_since(tokio::time::Instant::now())
+    }
 }
 
 struct Group {
@@ -145,10 +159,15 @@ async fn commit(
     config: &TopicConfig,
 ) -> Result<(), Failure> {
     let m = &p.shared.metrics;
+    log.begin(p.shared.config.sync_timeout);
     p.check_fence(inc)?;
     let relaxed = !config.durable();
     if relaxed {
-        p.declare_relaxed(inc).await?;
+        // A checkpoint that is stuck holds what this needs.
+        match tokio::time::timeout(log.left(), p.declare_relaxed(inc)).await {
+            Ok(done) => done?,
+            Err(_) => return Err(Failure::stuck()),
+        }
     }
     if group.roll {
         roll(p, inc, log).await?;
@@ -164,15 +183,15 @@ async fn commit(
     let began = p.shared.clock.boot();
     if sync_due && !p.wants_early_answer() {
         let f = file.clone();
-        guarded(p.shared.config.sync_timeout, async move { f.write_sync(at.0, bufs).await }).await?;
+        guarded(log.left(), async move { f.write_sync(at.0, bufs).await }).await?;
     } else {
         let f = file.clone();
-        guarded(p.shared.config.sync_timeout, async move { write_all_at(&*f, at.0, bufs).await }).await?;
+        guarded(log.left(), async move { write_all_at(&*f, at.0, bufs).await }).await?;
         p.check_fence(inc)?;
         p.answer_written(inc, end);
         if sync_due {
             let f = file.clone();
-            guarded(p.shared.config.sync_timeout, async move { f.sync().await }).await?;
+            guarded(log.left(), async move { f.sync().await }).await?;
         } else {
             log.dirty = Some(file);
         }
@@ -233,8 +252,7 @@ async fn writable(
             return Ok((active, f));
         }
         let (v, name) = (p.shared.volume.clone(), path.clone());
-        let f = guarded(p.shared.config.sync_timeout, async move { v.open_write(&name, Class::Data).await })
-            .await?;
+        let f = guarded(log.left(), async move { v.open_write(&name, Class::Data).await }).await?;
         p.shared.handles.keep_writer(&path, f.clone());
         return Ok((active, f));
     }
@@ -251,7 +269,7 @@ async fn create_segment(
     let name = SegmentName { base, epoch: inc.epoch };
     let path = p.path(&name.log());
     let (v, dir, file) = (p.shared.volume.clone(), p.spec.dir.clone(), path.clone());
-    let f = guarded(p.shared.config.sync_timeout, async move {
+    let f = guarded(log.left(), async move {
         let f = v.create_new(&file, Class::Data).await?;
         // A synced file without a durable name is gone after a power cut.
         v.sync_dir(&dir, Class::Data).await?;
@@ -308,7 +326,7 @@ pub(super) async fn flush(
 ) -> Result<(), Failure> {
     let Some(f) = log.dirty.clone() else { return Ok(()) };
     p.check_fence(inc)?;
-    guarded(p.shared.config.sync_timeout, async move { f.sync().await }).await?;
+    guarded(log.left(), async move { f.sync().await }).await?;
     p.check_fence(inc)?;
     p.shared.metrics.log_syncs.inc();
     log.dirty = None;
@@ -325,6 +343,7 @@ fn schedule_flush(p: &Arc<Partition>, inc: &Arc<Incarnation>, log: &mut LogWrite
         tokio::time::sleep(after).await;
         let mut log = inc.log.lock().await;
         log.flush_timer = false;
+        log.begin(p.shared.config.sync_timeout);
         if let Err(failure) = flush(&p, &inc, &mut log).await {
             drop(log);
             p.fail(&inc, failure);

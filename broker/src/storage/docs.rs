@@ -147,11 +147,18 @@ pub async fn read<T: DeserializeOwned>(v: &dyn Volume, path: &str) -> Result<T, 
 /// `nonce` makes the temporary name unique: two attempts never share one.
 pub async fn replace(v: &dyn Volume, dir: &str, name: &str, nonce: u64, bytes: Bytes) -> volume::Result<()> {
     let temp = format!("{dir}/{name}.{nonce:x}.tmp");
-    let f = v.create_new(&temp, Class::Data).await?;
-    write_all_at(&*f, 0, vec![bytes]).await?;
-    f.sync().await?;
-    drop(f);
+    if let Err(e) = write_temp(v, &temp, bytes).await {
+        // On a full volume, what failed attempts leave would be all that is written.
+        let _ = v.unlink(&temp).await;
+        return Err(e);
+    }
     v.rename(&temp, &format!("{dir}/{name}"), Class::Data).await
+}
+
+async fn write_temp(v: &dyn Volume, temp: &str, bytes: Bytes) -> volume::Result<()> {
+    let f = v.create_new(temp, Class::Data).await?;
+    write_all_at(&*f, 0, vec![bytes]).await?;
+    f.sync().await
 }
 
 #[cfg(test)]

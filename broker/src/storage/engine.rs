@@ -107,17 +107,22 @@ impl Engine {
         self.all().iter().for_each(|p| p.drop_now(Life::Closed));
     }
 
-    /// Background work until cancelled: opens closed partitions, sweeps retention.
+    /// Background work until cancelled: opens closed partitions, sweeps retention. Neither waits for the other.
     pub async fn run(self: Arc<Self>) {
-        let mut swept = self.shared.clock.boot();
-        loop {
-            self.open_closed().await;
-            if self.shared.clock.boot().saturating_sub(swept) >= self.shared.config.retention_check {
-                self.sweep().await;
-                swept = self.shared.clock.boot();
+        let every = self.shared.config.retention_check;
+        let open = async {
+            loop {
+                self.open_closed().await;
+                tokio::time::sleep(OPEN_ROUND).await;
             }
-            tokio::time::sleep(OPEN_ROUND.min(self.shared.config.retention_check)).await;
-        }
+        };
+        let sweep = async {
+            loop {
+                tokio::time::sleep(every).await;
+                self.sweep().await;
+            }
+        };
+        futures::join!(open, sweep);
     }
 
     async fn open_closed(&self) {

@@ -3,6 +3,8 @@
 use crate::volume::{self, VolumeError};
 use futures::future::{BoxFuture, FutureExt};
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How an operation did not succeed.
@@ -23,6 +25,13 @@ impl std::fmt::Display for Failure {
             Failure::Failed(e) => e.fmt(f),
             Failure::Stuck(_) => f.write_str("the volume does not answer"),
         }
+    }
+}
+
+impl Failure {
+    /// Says "stuck" of work that somebody else drives to its end.
+    pub fn stuck() -> Failure {
+        Failure::Stuck(Box::pin(std::future::ready(())))
     }
 }
 
@@ -49,9 +58,24 @@ pub async fn guarded<T: Send + 'static>(
     limit: Duration,
     operation: impl Future<Output = volume::Result<T>> + Send + 'static,
 ) -> Result<T, Failure> {
+    guarded_while(limit, Arc::default(), operation).await
+}
+
+/// Runs `operation` until it ends, or until `progress` has stood still for `limit` (seen within twice that).
+pub async fn guarded_while<T: Send + 'static>(
+    limit: Duration,
+    progress: Arc<AtomicU64>,
+    operation: impl Future<Output = volume::Result<T>> + Send + 'static,
+) -> Result<T, Failure> {
     let mut operation: BoxFuture<'static, _> = Box::pin(operation);
-    match tokio::time::timeout(limit, &mut operation).await {
-        Ok(r) => r.map_err(Failure::Failed),
-        Err(_) => Err(Failure::Stuck(Box::pin(async move { drop(operation.await) }))),
+    let mut seen = progress.load(Relaxed);
+    loop {
+        match tokio::time::timeout(limit, &mut operation).await {
+            Ok(r) => return r.map_err(Failure::Failed),
+            Err(_) if progress.load(Relaxed) == seen => {
+                return Err(Failure::Stuck(Box::pin(async move { drop(operation.await) })));
+            }
+            Err(_) => seen = progress.load(Relaxed),
+        }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::api::AppendError;
 use super::committer::{self, LogWriter};
-use super::guarded::{contained, guarded, Failure};
+use super::guarded::{contained, guarded_while, Failure};
 use super::partition::{Incarnation, Leader, Life, MetaWriter, Partition, State, View};
 use super::recovery::{self, OpenArgs, OpenError, Opened};
 use super::segment::{Active, Segment};
-use crate::types::Pos;
+use crate::types::{Offset, Pos};
 use crate::volume::{Volume, VolumeError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ impl Partition {
                 if state.generation == generation {
                     state.life = Life::Closed;
                     state.generation += 1;
+                    self.end_stall(&mut state);
                     self.view.store(None);
                     drop(state);
                     self.announce();
@@ -46,7 +48,7 @@ impl Partition {
             }
             let began = self.shared.clock.boot();
             let outcome = {
-                let attempt = self.attempt();
+                let attempt = self.attempt(token, generation);
                 tokio::pin!(attempt);
                 match tokio::time::timeout(SLOW_OPEN, &mut attempt).await {
                     Ok(outcome) => outcome,
@@ -86,7 +88,9 @@ impl Partition {
         }
     }
 
-    async fn attempt(&self) -> Result<Opened, Attempt> {
+    async fn attempt(self: &Arc<Self>, token: u64, generation: u64) -> Result<Opened, Attempt> {
+        let this = self.clone();
+        let progress = Arc::new(AtomicU64::new(0));
         let args = OpenArgs {
             volume: self.shared.volume.clone(),
             spec: self.spec.clone(),
@@ -96,12 +100,16 @@ impl Partition {
             holder: self.shared.fence.holder(),
             now: self.shared.clock.wall_ms(),
             relaxed: !self.config().durable(),
+            wanted: Arc::new(move || {
+                this.shared.fence.holds(token) && this.state.lock().generation == generation
+            }),
+            progress: progress.clone(),
         };
         let limit = self.shared.config.sync_timeout;
         // Errors of the open itself travel inside, so that the watchdog sees only time.
         let work = async move { Ok::<_, VolumeError>(recovery::open(&args).await) };
-        match contained(guarded(limit, work)).await {
-            Ok(Ok(opened)) => Ok(opened),
+        match contained(guarded_while(limit, progress, work)).await {
+            Ok(Ok(opened)) => self.plausible(opened),
             Ok(Err(e)) => {
                 if let OpenError::Outbid { epoch, .. } = &e {
                     let mut floor = self.floor.lock();
@@ -114,13 +122,20 @@ impl Partition {
         }
     }
 
+    /// Compares what was recovered with what this process has shown: a volume that lost what it had synced
+    /// must not make the high watermark go back without a word.
+    fn plausible(&self, opened: Opened) -> Result<Opened, Attempt> {
+        let shown = Offset(self.shown.load(Relaxed));
+        if opened.end < shown && !self.relaxed_once.load(Relaxed) {
+            let why = format!("the volume lost synced records: it holds {}, {shown} was shown", opened.end);
+            return Err(Attempt::Refused(why));
+        }
+        Ok(opened)
+    }
+
     fn install(self: &Arc<Self>, opened: Opened, token: u64, generation: u64) {
         let Opened { manifest, copied, end, producers, garbage, .. } = opened;
         let epoch = manifest.epoch;
-        {
-            let mut floor = self.floor.lock();
-            *floor = (*floor).max(epoch);
-        }
         let now = self.shared.clock.wall_ms();
         let active = copied.as_ref().map(|c| {
             let a = Active::new(c.name, now);
@@ -150,24 +165,28 @@ impl Partition {
             closed: Vec::new(),
             flush_timer: false,
             pace: Default::default(),
+            deadline: tokio::time::Instant::now(),
         };
         let installed = {
             let mut state = self.state.lock();
             // Asked again after the last durable step: the lease may have ended during the recovery.
             let current = state.generation == generation && self.shared.fence.holds(token);
             if current {
+                let mut floor = self.floor.lock();
+                *floor = (*floor).max(epoch);
                 state.generation += 1;
                 let inc = Arc::new(Incarnation {
                     epoch,
                     token,
                     generation: state.generation,
                     log: tokio::sync::Mutex::new(log),
-                    meta: tokio::sync::Mutex::new(MetaWriter { manifest }),
+                    meta: tokio::sync::Mutex::new(MetaWriter { manifest, checkpointed: Offset::ZERO }),
                 });
                 self.lead_with(&mut state, Leader::new(inc, end, producers), view);
             } else if state.generation == generation {
                 state.generation += 1;
                 state.life = Life::Closed;
+                self.end_stall(&mut state);
                 self.view.store(None);
             }
             current
@@ -201,6 +220,7 @@ impl Partition {
         if tokio::time::timeout(limit, self.drained(&inc)).await.is_ok() {
             let last = async {
                 let mut log = inc.log.lock().await;
+                log.begin(limit);
                 committer::flush(self, &inc, &mut log).await?;
                 self.final_checkpoint(&inc, &log).await
             };
@@ -245,6 +265,7 @@ async fn unlink_all(p: Arc<Partition>, token: u64, names: Vec<String>) {
         let path = p.path(&name);
         p.shared.handles.forget(&path);
         unlink(&*p.shared.volume, &path).await;
+        p.shared.handles.forget(&path);
     }
 }
 

@@ -7,16 +7,17 @@
 use super::api::DeleteRecordsError;
 use super::committer::{self, LogWriter};
 use super::docs::{self, Checkpoint, Manifest, FORMAT};
-use super::guarded::{guarded, Failure};
+use super::guarded::{contained, guarded, Failure};
 use super::index::Index;
 use super::lifecycle::unlink;
 use super::names::{self, SegmentName};
-use super::partition::{Incarnation, Life, Partition, Unavailable, View};
-use super::recovery::ProducerSnapshot;
+use super::partition::{Incarnation, Life, MetaWriter, Partition, Unavailable, View};
+use super::recovery::{prune_epochs, ProducerSnapshot};
 use super::segment::Segment;
 use crate::types::{Offset, Pos};
 use crate::volume::{self, Class, Volume};
 use bytes::Bytes;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 /// A checkpoint with the producers that belong to it, taken at one moment.
@@ -73,8 +74,8 @@ impl Partition {
         log.checkpointed = log.pos;
         let (p, inc) = (self.clone(), inc.clone());
         tokio::spawn(async move {
-            let meta = inc.meta.lock().await;
-            let outcome = p.write_checkpoint(&inc, prepared).await;
+            let mut meta = inc.meta.lock().await;
+            let outcome = p.write_checkpoint(&inc, &mut meta, prepared).await;
             drop(meta);
             p.settle(&inc, outcome.err(), "checkpoint");
         });
@@ -83,12 +84,22 @@ impl Partition {
     /// The checkpoint of a clean stop.
     pub(super) async fn final_checkpoint(&self, inc: &Incarnation, log: &LogWriter) -> Result<(), Failure> {
         let Some(prepared) = self.prepare_checkpoint(inc, log) else { return Ok(()) };
-        let _meta = inc.meta.lock().await;
-        self.write_checkpoint(inc, prepared).await
+        let mut meta = inc.meta.lock().await;
+        self.write_checkpoint(inc, &mut meta, prepared).await
     }
 
-    async fn write_checkpoint(&self, inc: &Incarnation, prepared: Prepared) -> Result<(), Failure> {
+    async fn write_checkpoint(
+        &self,
+        inc: &Incarnation,
+        meta: &mut MetaWriter,
+        prepared: Prepared,
+    ) -> Result<(), Failure> {
         self.check_fence(inc)?;
+        // Tasks that were started in order may get here out of order: a later one has said more.
+        if prepared.checkpoint.offset < meta.checkpointed {
+            return Ok(());
+        }
+        meta.checkpointed = prepared.checkpoint.offset;
         let Prepared { checkpoint, snapshot, index } = prepared;
         let (v, dir, nonce) = (self.shared.volume.clone(), self.spec.dir.clone(), self.shared.entropy.u64());
         let epoch = inc.epoch;
@@ -115,13 +126,16 @@ impl Partition {
     ) {
         let (p, inc) = (self.clone(), inc.clone());
         tokio::spawn(async move {
-            let meta = inc.meta.lock().await;
-            let (v, dir, nonce) = (p.shared.volume.clone(), p.spec.dir.clone(), p.shared.entropy.u64());
-            let bytes = index.encode();
-            let write = async move { docs::replace(&*v, &dir, &name.index(), nonce, bytes).await };
-            let outcome = guarded(p.shared.config.sync_timeout, write).await;
-            drop(meta);
-            p.settle(&inc, outcome.err(), "index");
+            if p.check_fence(&inc).is_err() {
+                return;
+            }
+            let nonce = p.shared.entropy.u64();
+            // It can be rebuilt from the log, so whatever becomes of it concerns nobody else.
+            if let Err(e) =
+                docs::replace(&*p.shared.volume, &p.spec.dir, &name.index(), nonce, index.encode()).await
+            {
+                tracing::warn!(partition = %p.spec.dir, error = %e, "could not write the index");
+            }
         });
     }
 
@@ -154,6 +168,7 @@ impl Partition {
     pub(super) async fn declare_relaxed(&self, inc: &Incarnation) -> Result<(), Failure> {
         let mut meta = inc.meta.lock().await;
         if !meta.manifest.relaxed {
+            self.relaxed_once.store(true, Relaxed);
             let manifest = Manifest { relaxed: true, ..meta.manifest.clone() };
             self.write_manifest(inc, &manifest).await?;
             meta.manifest = manifest;
@@ -172,6 +187,7 @@ impl Partition {
             let mut manifest = meta.manifest.clone();
             manifest.log_start = to;
             manifest.segments.retain(|s| s.end > to);
+            prune_epochs(&mut manifest.leader_epochs, to);
             self.write_manifest(inc, &manifest).await?;
             meta.manifest = manifest;
             let mut gone = Vec::new();
@@ -193,6 +209,8 @@ impl Partition {
                 let path = self.path(&file);
                 self.shared.handles.forget(&path);
                 unlink(&*self.shared.volume, &path).await;
+                // A reader with the old view may have opened it again.
+                self.shared.handles.forget(&path);
             }
         }
         Ok(())
@@ -217,12 +235,14 @@ impl Partition {
                 Err(DeleteRecordsError::NotLeader)
             };
         }
-        let work = async {
-            if to == view.hwm {
-                let mut log = inc.log.lock().await;
-                committer::roll(self, &inc, &mut log).await?;
+        let (p, i, all) = (self.clone(), inc.clone(), to == view.hwm);
+        let work = async move {
+            if all {
+                let mut log = i.log.lock().await;
+                log.begin(p.shared.config.sync_timeout);
+                committer::roll(&p, &i, &mut log).await?;
             }
-            self.trim(&inc, to).await
+            p.trim(&i, to).await
         };
         match self.in_time(&inc, work, "log start").await {
             Ok(()) => Ok(to),
@@ -231,26 +251,37 @@ impl Partition {
         }
     }
 
-    /// Bounds the wait for locks that a stuck write may hold, and judges the failure.
+    /// Bounds the wait for locks that a stuck write may hold, and judges the failure. The work goes on in a
+    /// task of its own whoever gives up waiting: a manifest write that is cut off in the middle could land
+    /// over a later one.
     async fn in_time(
         self: &Arc<Self>,
         inc: &Arc<Incarnation>,
-        work: impl std::future::Future<Output = Result<(), Failure>>,
-        what: &str,
+        work: impl std::future::Future<Output = Result<(), Failure>> + Send + 'static,
+        what: &'static str,
     ) -> Result<(), Failure> {
-        let limit = self.shared.config.sync_timeout * 2;
-        match tokio::time::timeout(limit, work).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(Failure::Failed(e))) => {
-                self.settle(inc, Some(Failure::Failed(e.clone())), what);
-                Err(Failure::Failed(e))
+        let (p, i) = (self.clone(), inc.clone());
+        let mut task = tokio::spawn(async move {
+            match contained(work).await {
+                Ok(()) => Ok(()),
+                Err(Failure::Fenced) => Err(Failure::Fenced),
+                Err(Failure::Failed(e)) => {
+                    p.settle(&i, Some(Failure::Failed(e.clone())), what);
+                    Err(Failure::Failed(e))
+                }
+                Err(stuck @ Failure::Stuck(_)) => {
+                    p.settle(&i, Some(stuck), what);
+                    Err(Failure::stuck())
+                }
             }
-            Ok(Err(f @ Failure::Stuck(_))) => {
-                self.settle(inc, Some(f), what);
-                Err(Failure::Stuck(Box::pin(std::future::ready(()))))
+        });
+        match tokio::time::timeout(self.shared.config.sync_timeout, &mut task).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(Failure::Fenced),
+            Err(_) => {
+                self.fail(inc, Failure::Stuck(Box::pin(async move { drop(task.await) })));
+                Err(Failure::stuck())
             }
-            Ok(Err(Failure::Fenced)) => Err(Failure::Fenced),
-            Err(_) => Err(Failure::Stuck(Box::pin(std::future::ready(())))),
         }
     }
 
@@ -262,14 +293,19 @@ impl Partition {
             Life::Leading(l) if !l.draining => l.inc.clone(),
             _ => return,
         };
-        let work = async {
-            if self.active_is_due() {
-                let mut log = inc.log.lock().await;
-                committer::roll(self, &inc, &mut log).await?;
-                self.start_checkpoint(&inc, &mut log);
+        if !self.active_is_due() && self.retention_start().is_none() {
+            return;
+        }
+        let (p, i) = (self.clone(), inc.clone());
+        let work = async move {
+            if p.active_is_due() {
+                let mut log = i.log.lock().await;
+                log.begin(p.shared.config.sync_timeout);
+                committer::roll(&p, &i, &mut log).await?;
+                p.start_checkpoint(&i, &mut log);
             }
-            match self.retention_start() {
-                Some(to) => self.trim(&inc, to).await,
+            match p.retention_start() {
+                Some(to) => p.trim(&i, to).await,
                 None => Ok(()),
             }
         };

@@ -24,7 +24,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, Notify};
@@ -88,6 +88,8 @@ pub(super) struct Incarnation {
 
 pub(super) struct MetaWriter {
     pub manifest: Manifest,
+    /// The offset of the last checkpoint written.
+    pub checkpointed: Offset,
 }
 
 pub(super) struct Leader {
@@ -125,6 +127,8 @@ pub(super) struct State {
     pub life: Life,
     /// Counts lives: work of an earlier one that ends late changes nothing.
     pub generation: u64,
+    /// Counted among the stalled partitions, until it leads again or is closed.
+    pub stalled: bool,
 }
 
 pub struct Partition {
@@ -140,6 +144,10 @@ pub struct Partition {
     leo: AtomicI64,
     /// The highest epoch that this process has used here.
     pub(super) floor: Mutex<Epoch>,
+    /// The highest high watermark that this process has shown, in whatever life.
+    pub(super) shown: AtomicI64,
+    /// The dial was above 1 at some time: what was shown may lawfully be lost.
+    pub(super) relaxed_once: AtomicBool,
 }
 
 #[derive(Default)]
@@ -183,13 +191,15 @@ impl Partition {
             config: ArcSwap::new(spec.config.clone()),
             spec,
             shared,
-            state: Mutex::new(State { life: Life::Closed, generation: 0 }),
+            state: Mutex::new(State { life: Life::Closed, generation: 0, stalled: false }),
             view: ArcSwapOption::empty(),
             changed: Notify::new(),
             watchers: Mutex::default(),
             visible: AtomicU64::new(0),
             leo: AtomicI64::new(0),
             floor: Mutex::new(Epoch(0)),
+            shown: AtomicI64::new(0),
+            relaxed_once: AtomicBool::new(false),
         })
     }
 
@@ -384,6 +394,11 @@ impl Partition {
         Ok(self.readable().await?.marks())
     }
 
+    /// Whether reads are answered without waiting for an open.
+    pub fn is_readable(&self) -> bool {
+        self.view.load().as_ref().is_some_and(|v| self.shared.fence.holds(v.token))
+    }
+
     /// Log end offset: the next offset to be given out, durable or not.
     pub(super) fn log_end(&self) -> Offset {
         Offset(self.leo.load(Relaxed))
@@ -462,6 +477,7 @@ impl Partition {
                 self.spec.dir
             );
             let end = new.hwm;
+            self.shown.fetch_max(end.0, Relaxed);
             self.view.store(Some(Arc::new(new)));
             leader.answer(end, durable);
         }
@@ -508,8 +524,13 @@ impl Partition {
         self.announce();
         if !matches!(failure, Failure::Fenced) {
             tracing::error!(partition = %self.spec.dir, epoch = %inc.epoch, %why, "the log failed; reopening under a new epoch");
-            self.shared.metrics.stalled_partitions.inc();
-            let generation = self.state.lock().generation;
+            let generation = {
+                let mut state = self.state.lock();
+                if !std::mem::replace(&mut state.stalled, true) {
+                    self.shared.metrics.stalled_partitions.inc();
+                }
+                state.generation
+            };
             tokio::spawn(self.clone().heal(failure, generation));
         }
     }
@@ -520,7 +541,6 @@ impl Partition {
             // has come back, one way or the other.
             drain.await;
         }
-        self.shared.metrics.stalled_partitions.dec();
         let mut state = self.state.lock();
         if state.generation == generation {
             if let Life::Stalled(why) = &state.life {
@@ -543,6 +563,12 @@ impl Partition {
         self.shared.handles.forget_dir(&self.spec.dir);
     }
 
+    pub(super) fn end_stall(&self, state: &mut State) {
+        if std::mem::take(&mut state.stalled) {
+            self.shared.metrics.stalled_partitions.dec();
+        }
+    }
+
     pub(super) fn announce(&self) {
         self.changed.notify_waiters();
         self.wake_watchers();
@@ -556,6 +582,7 @@ impl Partition {
                 return;
             }
             self.end_life(&mut state, next, AppendError::NotLeader);
+            self.end_stall(&mut state);
             self.view.store(None);
         }
         self.announce();
@@ -563,6 +590,8 @@ impl Partition {
 
     pub(super) fn lead_with(&self, state: &mut State, leader: Leader, view: View) {
         self.leo.store(leader.next.0, Relaxed);
+        self.shown.fetch_max(view.hwm.0, Relaxed);
+        self.end_stall(state);
         self.view.store(Some(Arc::new(view)));
         state.life = Life::Leading(Box::new(leader));
     }

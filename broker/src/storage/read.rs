@@ -57,13 +57,16 @@ impl Partition {
         let mut records = Bytes::new();
         if req.from < bound {
             for source in self.sources(&view).into_iter().filter(|s| s.end > req.from) {
-                records = self.read_source(&source, &req, bound).await.map_err(|e| self.lost(&view, e))?;
-                // A hole may reach to the segment's end: the next batch is in a later one.
-                if !records.is_empty() || req.max_bytes == 0 {
+                // `None`: a hole reaches to the segment's end, the next batch is in a later one.
+                if let Some(b) =
+                    self.read_source(&source, &req, bound).await.map_err(|e| self.lost(&view, e))?
+                {
+                    records = b;
                     break;
                 }
             }
         }
+        self.shed();
         // Asked again: what is answered was visible under a lease that stands.
         if !self.shared.fence.holds(view.token) {
             return Err(ReadError::NotLeader);
@@ -75,10 +78,18 @@ impl Partition {
 
     /// A file that vanished under a reader was deleted by retention, or the topic is gone.
     fn lost(&self, view: &View, e: ReadError) -> ReadError {
+        self.shed();
         match self.view.load_full() {
             Some(now) if now.log_start > view.log_start => ReadError::OutOfRange(now.marks()),
             None => ReadError::NotLeader,
             _ => e,
+        }
+    }
+
+    /// A read that outlived its partition's life may have opened files again that nobody would close (P12).
+    fn shed(&self) {
+        if self.view.load().is_none() {
+            self.shared.handles.forget_dir(&self.spec.dir);
         }
     }
 
@@ -138,7 +149,12 @@ impl Partition {
         Ok(segment.complete_index(loaded, file.clone(), self.config().index_interval_bytes).await?)
     }
 
-    async fn read_source(&self, s: &Source, req: &ReadRequest, bound: Offset) -> Result<Bytes, ReadError> {
+    async fn read_source(
+        &self,
+        s: &Source,
+        req: &ReadRequest,
+        bound: Offset,
+    ) -> Result<Option<Bytes>, ReadError> {
         let file = self.shared.handles.read(&s.path).await?;
         let (from, first) = self.start_of(s, req.from, &file).await?;
         let want = req.max_bytes.saturating_add(SLACK);
@@ -148,16 +164,16 @@ impl Partition {
             match self.take_from(s, req, bound, &file, from.plus(i as u64), chunk.slice(i..)).await {
                 // What claims to hold the offset is damaged, and so may the claim be.
                 Err(ReadError::Corrupt(_)) => {}
-                answer => return answer,
+                answer => return answer.map(Some),
             }
         }
         match self.walk_to(s, &file, (from, first), req.from).await? {
-            Place::End => Ok(Bytes::new()),
+            Place::End => Ok(None),
             Place::Damaged => Err(ReadError::Corrupt(req.from)),
             Place::At(p) => {
                 let room = usize::try_from(s.end_pos.0.saturating_sub(p.0)).unwrap_or(usize::MAX);
                 let chunk = file.read_at(p.0, req.max_bytes.max(HEADER_LEN).min(room)).await?;
-                self.take_from(s, req, bound, &file, p, chunk).await
+                self.take_from(s, req, bound, &file, p, chunk).await.map(Some)
             }
         }
     }
@@ -258,12 +274,8 @@ impl Partition {
             loop {
                 let (h, at) = match walk.step().await? {
                     Step::Batch(h, at) => (h, at),
-                    Step::Damaged(at) => {
-                        if !walk.skip_to(at.plus(1)).await? {
-                            break;
-                        }
-                        continue;
-                    }
+                    // What is damaged may hold the answer: a later one would be wrong.
+                    Step::Damaged(_) => return Err(ReadError::Corrupt(walk.expected())),
                     Step::End => break,
                 };
                 if h.max_timestamp < timestamp || h.next_offset() <= view.log_start {

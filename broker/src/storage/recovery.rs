@@ -23,9 +23,11 @@ use super::scan::{self, Step, Walker};
 use super::PartitionSpec;
 use crate::config::StorageConfig;
 use crate::types::{Epoch, Offset, Pos, TopicId};
-use crate::volume::{write_all_at, Class, Volume, VolumeError};
+use crate::volume::{self, write_all_at, Class, Volume, VolumeError, VolumeFile};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 /// The file form of the producers of a partition at one offset.
@@ -70,6 +72,8 @@ pub enum OpenError {
     Volume(#[from] VolumeError),
     #[error("{dir}: epoch {epoch} was claimed by another")]
     Outbid { dir: String, epoch: Epoch },
+    #[error("{dir}: the opening is no longer wanted")]
+    Unwanted { dir: String },
     #[error("{dir}: {reason}")]
     Inconsistent { dir: String, reason: String },
 }
@@ -89,6 +93,63 @@ pub struct OpenArgs {
     pub now: i64,
     /// Whether the durability dial is above 1.
     pub relaxed: bool,
+    /// Whether this opening is still wanted: its lease stands, and nothing else was decided meanwhile.
+    pub wanted: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Rises with every read that returned: tells a long recovery from a stuck one.
+    pub progress: Arc<AtomicU64>,
+}
+
+impl OpenArgs {
+    /// Asked before every step that others could see. After the claim it is what orders openings: whoever
+    /// begins later claims a higher epoch, so an opening that is late stops here and seals nobody off.
+    fn still_wanted(&self) -> Result<(), OpenError> {
+        if (self.wanted)() {
+            Ok(())
+        } else {
+            Err(OpenError::Unwanted { dir: self.spec.dir.clone() })
+        }
+    }
+
+    fn inconsistent(&self, reason: String) -> OpenError {
+        OpenError::Inconsistent { dir: self.spec.dir.clone(), reason }
+    }
+
+    async fn open_log(&self, name: SegmentName) -> Result<Arc<dyn VolumeFile>, VolumeError> {
+        let path = format!("{}/{}", self.spec.dir, name.log());
+        let file = self.volume.open(&path, Class::Data).await?;
+        Ok(Arc::new(Noted { file, progress: self.progress.clone() }))
+    }
+}
+
+/// A file whose reads count as progress.
+struct Noted {
+    file: Arc<dyn VolumeFile>,
+    progress: Arc<AtomicU64>,
+}
+
+#[async_trait::async_trait]
+impl VolumeFile for Noted {
+    async fn read_at(&self, pos: u64, len: usize) -> volume::Result<Bytes> {
+        let r = self.file.read_at(pos, len).await;
+        self.progress.fetch_add(1, Relaxed);
+        r
+    }
+
+    async fn write_at(&self, pos: u64, bufs: Vec<Bytes>) -> volume::Result<usize> {
+        self.file.write_at(pos, bufs).await
+    }
+
+    async fn sync(&self) -> volume::Result<()> {
+        self.file.sync().await
+    }
+
+    async fn len(&self) -> volume::Result<u64> {
+        self.file.len().await
+    }
+
+    async fn truncate(&self, len: u64) -> volume::Result<()> {
+        self.file.truncate(len).await
+    }
 }
 
 /// Bytes between index entries of a copied tail (Kafka's default of `index.interval.bytes`).
@@ -145,15 +206,18 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     let v = &*a.volume;
     let dir = &a.spec.dir;
     let listing = match list(v, dir).await {
-        Err(e) if e.is_not_found() => {
-            make_dirs(v, dir).await?;
-            list(v, dir).await?
-        }
+        Err(e) if e.is_not_found() => Listing(BTreeSet::new()),
         r => r?,
     };
+    a.still_wanted()?;
+    if !listing.files().any(|f| matches!(f, FileName::Manifest(_))) {
+        // Also if the directory is there: who made it may not have come to make its name durable.
+        make_dirs(v, dir).await?;
+    }
     let seen = listing.highest(|f| Some(f.epoch())).unwrap_or(Epoch(0));
     let epoch = seen.max(a.floor).next();
     claim(a, epoch).await?;
+    a.still_wanted()?;
     let listing = list(v, dir).await?;
     let highest = listing.highest(|f| matches!(f, FileName::Claim(_)).then_some(f.epoch()));
     if highest.is_some_and(|h| h > epoch) {
@@ -163,7 +227,8 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     let log = recover(a, &inherited).await?;
     let producers = replay_producers(a, &inherited, &log).await?;
     let (segments, copied) = copy_doubtful(a, epoch, &inherited, &log).await?;
-    let manifest = make_manifest(a, epoch, &inherited, segments, &log, &producers, copied.as_ref());
+    let manifest = make_manifest(a, epoch, &inherited, segments, &log, &producers, copied.as_ref())?;
+    a.still_wanted()?;
     write_epoch(a, &manifest, copied.as_ref(), log.end, &producers).await?;
     let garbage = garbage(&listing, &manifest);
     Ok(Opened { manifest, copied, end: log.end, producers, garbage, scanned: log.scanned })
@@ -236,12 +301,20 @@ async fn recover(a: &OpenArgs, inherited: &Inherited) -> Result<Log, OpenError> 
         return Ok(Log { segments: Vec::new(), end: Offset::ZERO, doubt: None, scanned: 0 });
     };
     let mut log = Log { segments: m.segments.clone(), end: m.start, doubt: None, scanned: 0 };
-    if let Some((last, closed)) = inherited.own.split_last() {
-        for pair in inherited.own.windows(2) {
-            let [name, next] = pair else { continue };
+    // What lies wholly below the log start was given up; some of it may still be there.
+    let gone = |s: &SegmentName, next: &SegmentName| s.base < next.base && next.base <= m.log_start;
+    let below =
+        inherited.own.iter().zip(inherited.own.iter().skip(1)).take_while(|(s, next)| gone(s, next)).count();
+    let own = inherited.own.get(below..).unwrap_or_default();
+    if let Some(first) = own.first().filter(|s| s.base != m.start && s.base > m.log_start) {
+        return Err(
+            a.inconsistent(format!("the segment at {} is missing, the next is at {}", m.start, first.base))
+        );
+    }
+    if let Some((last, closed)) = own.split_last() {
+        for (name, next) in closed.iter().zip(own.iter().skip(1)) {
             log.segments.push(closed_segment(a, inherited, *name, next.base, &mut log.scanned).await?);
         }
-        debug_assert_eq!(closed.len() + 1, inherited.own.len());
         last_segment(a, m, inherited, *last, &mut log).await?;
     }
     log.segments.retain(|s| s.end > m.log_start && s.end > s.base);
@@ -264,16 +337,21 @@ async fn closed_segment(
     if let Some(s) = known {
         return Ok(s.clone());
     }
-    let file = a.volume.open(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
+    let file = a.open_log(name).await?;
     let len = Pos(file.len().await?);
     let mut walk = Walker::new(file, Pos::ZERO, len, name.base);
     let mut s = empty_seal(name);
     s.end = end;
+    let (mut reached, mut damaged) = (name.base, false);
     loop {
         match walk.step().await? {
             Step::Batch(h, _) if h.base_offset >= end.0 => break,
-            Step::Batch(h, at) => note_batch(&mut s, &h, at),
+            Step::Batch(h, at) => {
+                reached = h.next_offset();
+                note_batch(&mut s, &h, at);
+            }
             Step::Damaged(at) => {
+                damaged = true;
                 if !walk.skip_to(at.plus(1)).await? {
                     break;
                 }
@@ -282,6 +360,10 @@ async fn closed_segment(
         }
     }
     *scanned += walk.bytes_read();
+    if reached < end && !damaged {
+        return Err(a.inconsistent(format!("the segment at {reached} is missing, the next is at {end}")));
+    }
+    s.max_timestamp = s.max_timestamp.or(Some(a.now));
     Ok(s)
 }
 
@@ -313,7 +395,7 @@ async fn last_segment(
     name: SegmentName,
     log: &mut Log,
 ) -> Result<(), OpenError> {
-    let file = a.volume.open(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
+    let file = a.open_log(name).await?;
     let len = Pos(file.len().await?);
     let mut s = empty_seal(name);
     let (mut from, mut expected) = (Pos::ZERO, name.base);
@@ -341,7 +423,13 @@ async fn last_segment(
     if !found.damage.is_empty() {
         tracing::error!(dir = %a.spec.dir, segment = %name.log(), damage = ?found.damage, "damaged bytes inside the log; keeping what lies around them");
     }
+    // Between two damaged places there may be less than a group: what is in doubt begins behind the last.
+    if let Some((_, sound)) = found.damage.last() {
+        tail.retain(|(at, _)| at >= sound);
+    }
     s.damage.extend(found.damage);
+    // Records without timestamps are dated by the recovery, so that they have an age.
+    s.max_timestamp = s.max_timestamp.or(Some(a.now));
     s.end = found.end;
     s.end_pos = found.end_pos;
     log.scanned += found.bytes_read;
@@ -365,7 +453,7 @@ async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> Result<Prod
         None => (Producers::default(), i.checkpoint.as_ref().map_or(m.start, |c| c.offset)),
     };
     for s in log.segments.iter().filter(|s| s.end > from) {
-        let file = a.volume.open(&format!("{}/{}", a.spec.dir, s.name().log()), Class::Data).await?;
+        let file = a.open_log(s.name()).await?;
         // The checkpoint's position is a batch boundary at a known offset: begin there if it helps.
         let near = i
             .checkpoint
@@ -405,8 +493,25 @@ async fn copy_doubtful(
     else {
         return Ok((segments, None));
     };
-    let source = a.volume.open(&format!("{}/{}", a.spec.dir, last.name().log()), Class::Data).await?;
     let name = SegmentName { base, epoch };
+    let copied = copy_tail(a, last, from, name).await;
+    if copied.is_err() {
+        // Nothing names this file yet. Left behind, one per attempt, such files would keep a full volume full.
+        let _ = a.volume.unlink(&format!("{}/{}", a.spec.dir, name.log())).await;
+    }
+    let copied = copied?;
+    last.end = base;
+    last.end_pos = from;
+    if last.end <= last.base {
+        segments.pop();
+    }
+    Ok((segments, Some(copied)))
+}
+
+/// Copies the batches of `last` from `from` on into a new segment, and syncs it.
+async fn copy_tail(a: &OpenArgs, last: &Sealed, from: Pos, name: SegmentName) -> Result<Copied, OpenError> {
+    let base = name.base;
+    let source = a.open_log(last.name()).await?;
     let target = a.volume.create_new(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
     let mut window = scan::Window::new(source, last.end_pos, 1 << 20);
     let (mut pos, mut to, mut expected) = (from, Pos::ZERO, base);
@@ -415,10 +520,7 @@ async fn copy_doubtful(
     while pos < last.end_pos {
         // Checked again: a writer that is not dead yet may have changed what the scan saw.
         let Some((h, bytes)) = window.batch(pos.0, expected).await? else {
-            return Err(OpenError::Inconsistent {
-                dir: a.spec.dir.clone(),
-                reason: format!("{} changed at {pos} while it was copied", last.name().log()),
-            });
+            return Err(a.inconsistent(format!("{} changed at {pos} while it was copied", last.name().log())));
         };
         note_batch(&mut copy, &h, to);
         index.note(h.base_offset - base.0, to, copy.end_pos, INDEX_INTERVAL);
@@ -428,22 +530,13 @@ async fn copy_doubtful(
         to = copy.end_pos;
     }
     target.sync().await?;
-    assert!(last.damage.iter().all(|(_, end)| *end <= from), "damage is at least one group before the end");
-    last.end = base;
-    last.end_pos = from;
-    if last.end <= last.base {
-        segments.pop();
-    }
-    Ok((
-        segments,
-        Some(Copied {
-            name,
-            index,
-            end_pos: to,
-            max_timestamp: copy.max_timestamp,
-            first_timestamp: copy.first_timestamp,
-        }),
-    ))
+    Ok(Copied {
+        name,
+        index,
+        end_pos: to,
+        max_timestamp: copy.max_timestamp.or(Some(a.now)),
+        first_timestamp: copy.first_timestamp,
+    })
 }
 
 fn make_manifest(
@@ -454,26 +547,39 @@ fn make_manifest(
     log: &Log,
     producers: &Producers,
     copied: Option<&Copied>,
-) -> Manifest {
+) -> Result<Manifest, OpenError> {
     let mut leader_epochs = i.manifest.as_ref().map_or_else(Vec::new, |m| m.leader_epochs.clone());
     // An epoch that wrote nothing leaves no trace in the list.
     leader_epochs.retain(|(_, start)| *start < log.end);
     leader_epochs.push((epoch, log.end));
     let log_start = i.manifest.as_ref().map_or(Offset::ZERO, |m| m.log_start);
+    prune_epochs(&mut leader_epochs, log_start);
     let first = segments.first().map(|s| s.base).or(copied.map(|c| c.name.base)).unwrap_or(log.end);
-    Manifest {
+    if first > log_start {
+        // Never to be passed over: what is missing was acknowledged.
+        return Err(
+            a.inconsistent(format!("the log begins at {log_start}, but its first segment at {first}"))
+        );
+    }
+    Ok(Manifest {
         format: FORMAT,
         topic_id: a.spec.topic_id,
         partition: a.spec.index,
         epoch,
-        log_start: log_start.max(first),
+        log_start,
         start: copied.map_or(log.end, |c| c.name.base),
         segments,
         leader_epochs,
         group_bytes: a.config.group_bytes,
         relaxed: a.relaxed,
         has_producers: !producers.is_empty(),
-    }
+    })
+}
+
+/// Forgets epochs that have no record from `log_start` on.
+pub(super) fn prune_epochs(epochs: &mut Vec<(Epoch, Offset)>, log_start: Offset) {
+    let gone = epochs.iter().skip(1).take_while(|(_, start)| *start <= log_start).count();
+    epochs.drain(..gone.min(epochs.len().saturating_sub(1)));
 }
 
 async fn write_epoch(

@@ -218,6 +218,11 @@ impl Walker {
         }
     }
 
+    /// The offset that comes next.
+    pub fn expected(&self) -> Offset {
+        self.expected
+    }
+
     pub fn bytes_read(&self) -> u64 {
         self.window.bytes_read
     }

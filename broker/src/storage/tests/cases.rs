@@ -270,6 +270,7 @@ async fn case_20_a_crash_in_the_middle_of_a_purge_leaves_no_phantom_range() {
             tokio::task::yield_now().await;
         }
         let shown = bed.marks().await.0;
+        bed.lease.0.store(0, SeqCst);
         bed.volume.power_cut(&crate::rt::SeededEntropy::new(seed));
         let b = Bed::with(bed.volume.another_process(), bed.config.clone(), bed.topic.clone());
         let (start, end) = b.marks().await;
@@ -347,4 +348,64 @@ async fn epochs_end_where_their_successors_began() {
         assert_eq!(p.epoch_end(Epoch(e)).await.unwrap(), Some((Epoch(e), Offset(end))));
     }
     assert_eq!(p.epoch_end(Epoch(9)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_segment_that_is_missing_is_never_passed_over() {
+    let bed = Bed::with(
+        crate::volume::MemVolume::new(),
+        small(),
+        TopicConfig { segment_bytes: 300, ..small_topic() },
+    );
+    for i in 0..30 {
+        bed.put(&format!("{i}")).await;
+    }
+    let all = segments(&bed).await;
+    let bed = bed.kill();
+    for lost in [0, 1, all.len() / 2] {
+        let name = format!("{DIR}/{}", all[lost].0.log());
+        bed.volume.rename(&name, "elsewhere.log", Class::Data).await.unwrap();
+        bed.lease.0.store(1, SeqCst);
+        let opened = tokio::time::timeout(std::time::Duration::from_millis(300), bed.partition.marks()).await;
+        assert!(!matches!(opened, Ok(Ok(_))), "segment {lost}: {opened:?}");
+        bed.volume.rename("elsewhere.log", &name, Class::Data).await.unwrap();
+        bed.engine.drop_all();
+    }
+    assert_eq!(bed.marks().await, (0, 30), "it opens once everything is there again");
+}
+
+#[tokio::test]
+async fn a_batch_that_does_not_fit_ends_the_answer_and_is_not_skipped() {
+    let bed = Bed::with(
+        crate::volume::MemVolume::new(),
+        small(),
+        TopicConfig { segment_bytes: 800, ..small_topic() },
+    );
+    bed.append(testing::plain(1, &[1; 600])).await.unwrap();
+    for i in 0..10 {
+        bed.put(&format!("{i}")).await;
+    }
+    let bound = Bound::HighWatermark;
+    let request = ReadRequest { from: Offset(0), max_bytes: 300, at_least_one: false, bound };
+    assert!(bed.partition.read(request).await.unwrap().records.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_whose_name_was_not_synced_at_first_is_synced_before_it_is_used() {
+    use crate::volume::Op;
+    for fails in 1..6 {
+        let bed = Bed::new();
+        bed.volume.fail(Op::SyncDir, "", rustix::io::Errno::IO, fails);
+        let mut acked = false;
+        for _ in 0..100 {
+            acked |= bed.append(testing::plain(1, b"kept")).await.is_ok();
+            if acked {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+        assert!(acked);
+        let bed = bed.power_cut(fails);
+        assert!(bed.bodies(0).await.iter().any(|b| b.1 == "kept"), "{fails}");
+    }
 }

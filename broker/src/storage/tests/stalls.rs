@@ -86,6 +86,7 @@ async fn case_03_nothing_is_served_before_it_is_durable() {
     for seed in 0..20 {
         // What a reader saw is what is there after the power went, whatever else survived.
         let bed2 = {
+            bed.lease.0.store(0, SeqCst);
             bed.volume.power_cut(&crate::rt::SeededEntropy::new(seed));
             Bed::with(bed.volume.another_process(), bed.config.clone(), bed.topic.clone())
         };
@@ -161,6 +162,7 @@ async fn a_failed_sync_is_never_retried_on_the_same_file() {
     let after = put_when_back(&bed, "after").await;
     // EIO left clean pages that are not on disk: a power cut now must not take what came later.
     for seed in 0..10 {
+        bed.lease.0.store(0, SeqCst);
         bed.volume.power_cut(&crate::rt::SeededEntropy::new(seed));
         let b = Bed::with(bed.volume.another_process(), bed.config.clone(), bed.topic.clone());
         let all = b.bodies(0).await;
@@ -238,4 +240,66 @@ async fn case_12_epochs_only_rise_though_the_lease_comes_and_goes() {
         bed.engine.drop_all();
         bed.lease.0.store(lease, SeqCst);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_comes_too_late_seals_nobody_off() {
+    for op in [Op::ReadDir, Op::Create, Op::Write] {
+        let bed = Bed::new();
+        bed.put("a").await;
+        bed.engine.drop_all();
+        let hang = bed.volume.hang(op, &DIR[..DIR.len() - 2]);
+        let late = bed.partition.clone();
+        let late = tokio::spawn(async move { late.marks().await });
+        hang.caught(1).await;
+        // The lease ends; another broker leads and acknowledges.
+        bed.lease.0.store(0, SeqCst);
+        bed.engine.drop_all();
+        let other = Bed::with(bed.volume.another_process(), bed.config.clone(), bed.topic.clone());
+        let served = tokio::spawn(async move {
+            let at = put_when_back(&other, "b").await;
+            (other, at)
+        });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        hang.release();
+        let (other, at) = served.await.unwrap();
+        drop(late.await);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(put_when_back(&other, "c").await, at + 1, "{op:?}");
+        let after = other.kill();
+        let bodies: Vec<String> = after.bodies(0).await.into_iter().map(|b| b.1).collect();
+        assert_eq!(bodies, ["a", "b", "c"], "{op:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_partition_is_counted_until_it_leads_again() {
+    let bed = Bed::new();
+    bed.put("a").await;
+    bed.volume.set_capacity(0);
+    assert!(bed.append(testing::plain(1, &[b'x'; 5000])).await.is_err());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(bed.metrics.stalled_partitions.get(), 1);
+    assert_eq!(bed.bodies(0).await[0].1, "a", "and its durable part is read");
+    bed.volume.set_capacity(1 << 30);
+    put_when_back(&bed, "b").await;
+    assert_eq!(bed.metrics.stalled_partitions.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_on_a_full_volume_leave_nothing_behind_that_keeps_it_full() {
+    let bed = Bed::new();
+    for i in 0..10 {
+        bed.put(&format!("{i}{}", "x".repeat(80))).await;
+    }
+    let used = |bed: &Bed| {
+        let v = bed.volume.clone();
+        async move { crate::volume::Volume::read_dir(&v, DIR, crate::volume::Class::Data).await.unwrap() }
+    };
+    bed.volume.fail(Op::Write, ".log", Errno::NOSPC, 50);
+    assert!(bed.append(testing::plain(1, b"refused")).await.is_err());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let names: Vec<String> = used(&bed).await.into_iter().map(|e| e.name).collect();
+    let logs = names.iter().filter(|n| n.ends_with(".log")).count();
+    assert!(logs <= 2 && !names.iter().any(|n| n.ends_with(".tmp")), "{names:?}");
 }
