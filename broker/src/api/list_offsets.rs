@@ -6,7 +6,6 @@
 
 use super::patience::{Patience, SIDE_BY_SIDE};
 use super::{partitions, RequestContext};
-
 use crate::storage::{Partition, TimestampHit};
 use crate::types::Offset;
 use futures::stream::{self, StreamExt};

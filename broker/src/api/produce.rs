@@ -9,10 +9,13 @@
 //!   report it as fatal to the transaction, and from version 8 on the message says why.
 //! - `timeout_ms` bounds the wait whatever `acks` is (Kafka: for -1 only); 0 or less sets no bound, since
 //!   Kafka with one replica never times such a request out, and the watchdog bounds it anyway.
+//! - A partition that still opens holds up the connection's later requests for two seconds at most, a failed one
+//!   not at all. A full queue holds them up until it has room, the request's time is over or the watchdog ends it:
+//!   that is the back-pressure.
 //! - Topics are not created here; clients have that done by Metadata.
 
 use super::{batches, partitions, RequestContext};
-use crate::storage::{Acks, AppendError, AppendRequest, Appended, Ticket};
+use crate::storage::{Acks, AppendError, AppendRequest, Appended, Partition, Ticket};
 use bytes::Bytes;
 use futures::future::join_all;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
@@ -21,10 +24,15 @@ use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a transactional producer is told.
 pub(super) const TRANSACTIONS_REFUSED: ResponseError = ResponseError::InvalidTxnState;
+
+/// How long a produce waits for partitions that are opening; then they answer NOT_LEADER_OR_FOLLOWER, which clients
+/// try again.
+const OPENING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Versions below this may not carry zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 7;
@@ -103,9 +111,22 @@ async fn start_one(
             Err(code) => return Err((*code).into()),
         };
         let records = check_records(cx.api_version, data.records)?;
+        opened(&partition).await?;
         Ok(deadline.bound(partition.start_append(AppendRequest { records, acks })).await?)
     };
     Row { index: data.index, started: started.await }
+}
+
+/// Waits for a partition that still opens, but not long: the connection's later requests wait with it.
+async fn opened(partition: &Arc<Partition>) -> Result<(), AppendError> {
+    if partition.is_readable() {
+        return Ok(());
+    }
+    match tokio::time::timeout(OPENING_PATIENCE, partition.marks()).await {
+        // Why it did not open, if it did not, the append says.
+        Ok(_) => Ok(()),
+        Err(_) => Err(AppendError::NotLeader),
+    }
 }
 
 /// What Kafka checks before it looks at the partition (its `ProduceRequest.validateRecords`); that there is exactly
@@ -163,7 +184,7 @@ fn success(response: PartitionProduceResponse, appended: Appended) -> PartitionP
 
 /// When a request's patience ends. Measured on the broker's clock, over start and finish together.
 struct Deadline {
-    clock: std::sync::Arc<dyn crate::rt::Clock>,
+    clock: Arc<dyn crate::rt::Clock>,
     at: Option<Duration>,
 }
 

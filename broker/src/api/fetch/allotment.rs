@@ -1,6 +1,7 @@
 //! How a response's bytes are shared out to partitions (KIP-74): in the request's order, each as much as it asks for
 //! and is left; the first batch of all is given whole, however large, so that every consumer gets on.
 
+#[derive(Clone, Copy)]
 pub(super) struct Allotment {
     left: usize,
     given: bool,

@@ -41,11 +41,9 @@ impl Arrivals {
     pub fn warrant_a_look(&mut self, missing: usize) -> bool {
         let mut sum = 0u64;
         for s in &self.sources {
-            match s.partition.visible_bytes().checked_sub(s.at_start) {
-                Some(arrived) => sum = sum.saturating_add(arrived.min(s.max_bytes.max(1))),
-                // The counter starts anew with each open.
-                None => return true,
-            }
+            // The counter only grows, over all lives of the partition.
+            let arrived = s.partition.visible_bytes().saturating_sub(s.at_start);
+            sum = sum.saturating_add(arrived.min(s.max_bytes.max(1)));
         }
         let was = std::mem::replace(&mut self.seen, sum);
         sum >= missing as u64 || sum <= was
