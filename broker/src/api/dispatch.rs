@@ -57,9 +57,12 @@ impl Started {
 pub enum Work {
     /// Beside the connection's other requests, in any order. Given up when the client goes away.
     Beside(Reply),
-    /// After the connection's earlier requests of this kind ended, and to its end even if the client goes
-    /// away: a half-done change is worse than one that nobody waits for.
+    /// After the connection's earlier requests of this kind ended. Once begun it goes on to its end even if the
+    /// client goes away: a half-done change is worse than one that nobody waits for.
     InTurn(Reply),
+    /// In turn as well, but all that it does after its first step is to wait for others, perhaps for hours. Given
+    /// up when the client goes away.
+    Waiting(Reply),
 }
 
 /// Who is on the other side of a connection.
@@ -84,10 +87,14 @@ macro_rules! served {
             match key {
                 $(ApiKey::$key => {
                     let request: $request = decode(body, call.cx.api_version)?;
-                    Ok(Work::InTurn(Box::pin(async move {
+                    let work: Reply = Box::pin(async move {
                         let response = super::$module::handle(&call.cx, request).await;
                         call.answer(&response)
-                    })))
+                    });
+                    Ok(match key {
+                        ApiKey::JoinGroup | ApiKey::SyncGroup => Work::Waiting(work),
+                        _ => Work::InTurn(work),
+                    })
                 })*
                 _ => Err(Hangup::new(format!("API {key:?} is not served"))),
             }

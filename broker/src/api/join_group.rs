@@ -1,6 +1,6 @@
 //! JoinGroup (KIP-62, KIP-345, KIP-394, KIP-559, KIP-814). Answers when the rebalance completes.
 
-use super::group_terms::{code, millis, optional_string, text};
+use super::group_terms::{code, millis, optional_string, own, text};
 use super::RequestContext;
 use crate::coordinator::group::{JoinInput, JoinReply, JoinedMember};
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
@@ -39,7 +39,7 @@ fn input(cx: &RequestContext, req: JoinGroupRequest) -> JoinInput {
         session,
         rebalance,
         protocol_type: req.protocol_type.to_string(),
-        protocols: req.protocols.into_iter().map(|p| (p.name.to_string(), p.metadata)).collect(),
+        protocols: req.protocols.into_iter().map(|p| (p.name.to_string(), own(&p.metadata))).collect(),
         require_known_id: cx.api_version >= MEMBER_ID_REQUIRED,
         may_skip_assignment: cx.api_version >= SKIP_ASSIGNMENT,
         fresh_id: String::new(),

@@ -1,6 +1,6 @@
 //! SyncGroup (KIP-345, KIP-559). Answers when the leader's assignment is durable.
 
-use super::group_terms::{code, optional_string, text};
+use super::group_terms::{code, optional_string, own, text};
 use super::RequestContext;
 use crate::coordinator::group::{SyncInput, SyncReply};
 use kafka_protocol::messages::{SyncGroupRequest, SyncGroupResponse};
@@ -14,7 +14,11 @@ pub async fn handle(cx: &RequestContext, req: SyncGroupRequest) -> SyncGroupResp
         generation: req.generation_id,
         protocol_type: optional_string(req.protocol_type),
         protocol_name: optional_string(req.protocol_name),
-        assignments: req.assignments.into_iter().map(|a| (a.member_id.to_string(), a.assignment)).collect(),
+        assignments: req
+            .assignments
+            .into_iter()
+            .map(|a| (a.member_id.to_string(), own(&a.assignment)))
+            .collect(),
     };
     let reply = tokio::select! {
         biased;

@@ -54,6 +54,11 @@ impl Budget {
         self.requests.load(Ordering::Acquire) == 0
     }
 
+    #[cfg(test)]
+    pub fn requests_under_way(&self) -> usize {
+        self.requests.load(Ordering::Acquire)
+    }
+
     /// Returns when there is room.
     pub async fn room(&self) {
         loop {

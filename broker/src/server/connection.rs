@@ -1,11 +1,11 @@
 //! One connection: a half that reads and starts requests, and a half that answers (see [`super::outbox`]).
 //! Both run in one task; when either ends, so does the connection, and what was under way beside it is
-//! given up.
+//! given up; what takes turns, see [`super::turns`].
 
 use super::budget::{Budget, Queued, Share};
 use super::framing::{FrameError, Inbound};
 use super::outbox::{self, Slot, WriteEnd};
-use super::turns::Turns;
+use super::turns::{Begun, Turns};
 use crate::api::{self, Closing, Hangup, Peer, Work};
 use bytes::Bytes;
 use std::io;
@@ -123,12 +123,13 @@ impl Reader {
     async fn start(&mut self, peer: &Peer, frame: Bytes, mut share: Share) -> Result<(), Hangup> {
         let started = api::begin(peer, frame).await?;
         share.grow(started.request_bytes, started.response_bytes);
-        let reply = match started.work {
-            Work::Beside(reply) => reply,
-            Work::InTurn(work) => self.turns.run(work),
+        let slot: Slot = match started.work {
+            Work::Beside(reply) => outbox::beside(reply, share),
+            Work::InTurn(work) => Box::pin(self.turns.run(work, Begun::GoesOn, share)),
+            Work::Waiting(work) => Box::pin(self.turns.run(work, Begun::IsGivenUp, share)),
         };
         // The receiver lives as long as this half does.
-        let _ = self.slots.send(Slot { reply, share });
+        let _ = self.slots.send(slot);
         Ok(())
     }
 

@@ -1,8 +1,10 @@
 //! The writing half of a connection: answers in the order of the requests.
 
 use super::budget::Share;
+use super::turns::Done;
 use crate::api::{Answer, Hangup, Reply};
 use bytes::{Buf, Bytes};
+use futures::future::BoxFuture;
 use futures::stream::{FuturesOrdered, StreamExt};
 use futures::FutureExt;
 use std::collections::VecDeque;
@@ -17,9 +19,11 @@ const BATCH_BYTES: usize = 256 << 10;
 const MAX_PIECES: usize = 64;
 
 /// A request under way.
-pub struct Slot {
-    pub reply: Reply,
-    pub share: Share,
+pub type Slot = BoxFuture<'static, Done>;
+
+/// Holds `share` until the answer of `reply` is written, or nobody waits for it any more.
+pub fn beside(reply: Reply, share: Share) -> Slot {
+    Box::pin(async move { (reply.await, Some(share)) })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +50,7 @@ pub async fn run(
             biased;
             slot = slots.recv(), if open => {
                 match slot {
-                    Some(slot) => under_way.push_back(work(slot)),
+                    Some(slot) => under_way.push_back(slot),
                     None => open = false,
                 }
                 continue;
@@ -70,10 +74,6 @@ pub async fn run(
     Ok(())
 }
 
-async fn work(slot: Slot) -> (Result<Answer, Hangup>, Share) {
-    (slot.reply.await, slot.share)
-}
-
 /// Answers that are written together. Their shares of the budget are given back when all is written.
 #[derive(Default)]
 struct Batch {
@@ -83,8 +83,8 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, (answer, share): (Result<Answer, Hangup>, Share)) -> Result<(), Hangup> {
-        self.shares.push(share);
+    fn add(&mut self, (answer, share): Done) -> Result<(), Hangup> {
+        self.shares.extend(share);
         if let Answer::Frame(pieces) = answer? {
             self.bytes += pieces.iter().map(Bytes::len).sum::<usize>();
             self.pieces.extend(pieces.into_iter().filter(|p| !p.is_empty()));
@@ -155,7 +155,7 @@ mod tests {
         let (mut client, server) = tokio::io::duplex(5);
         let (tx, rx) = mpsc::unbounded_channel();
         let budget = unbounded();
-        let send = |reply| tx.send(Slot { reply, share: budget.take(1) }).unwrap_or_default();
+        let send = |reply| tx.send(beside(reply, budget.take(1))).unwrap_or_default();
         let (go, went) = oneshot::channel::<()>();
         let (ran, runs) = oneshot::channel::<()>();
         send(Box::pin(async move {
@@ -184,7 +184,7 @@ mod tests {
         let (tx, rx) = mpsc::unbounded_channel();
         let budget = unbounded();
         for reply in [Ok(frame("one")), Err(Hangup::new("enough")), Ok(frame("two"))] {
-            tx.send(Slot { reply: ready(reply), share: budget.take(1) }).unwrap_or_default();
+            tx.send(beside(ready(reply), budget.take(1))).unwrap_or_default();
         }
         assert!(matches!(run(server, rx, PATIENCE).await, Err(WriteEnd::Hangup(_))));
         let mut got = String::new();
@@ -197,7 +197,7 @@ mod tests {
         let (_client, server) = tokio::io::duplex(2);
         let (tx, rx) = mpsc::unbounded_channel();
         let budget = unbounded();
-        tx.send(Slot { reply: ready(Ok(frame("longer"))), share: budget.take(1) }).unwrap_or_default();
+        tx.send(beside(ready(Ok(frame("longer"))), budget.take(1))).unwrap_or_default();
         let end = run(server, rx, Duration::from_millis(20)).await;
         assert!(matches!(end, Err(WriteEnd::Stuck(_))));
         assert!(budget.is_idle());
