@@ -72,6 +72,12 @@ impl Cluster {
         self.core.shutdown(self.engine.as_ref()).await;
     }
 
+    /// Returns when a task died without which this broker cannot go on, and says which and why. It has yet to be
+    /// shut down.
+    pub async fn failed(&self) -> String {
+        self.core.failed().await
+    }
+
     pub fn broker_id(&self) -> BrokerId {
         self.core.me.broker
     }

@@ -13,7 +13,7 @@ use super::membership::{self, Held, Identity};
 use super::partitions::Partitions;
 use super::store;
 use crate::config::BrokerConfig;
-use crate::rt::{Env, LockError};
+use crate::rt::{Env, LockError, Vital};
 use crate::storage::Fence;
 use crate::volume::VolumeError;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ pub(super) struct Core {
     rest: watch::Sender<bool>,
     /// Ends the lease and the office.
     stop: watch::Sender<bool>,
+    /// Says when one of the tasks died.
+    vital: Arc<Vital>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// How long the partitions may take to close.
@@ -78,6 +80,7 @@ impl Core {
             }),
             stop: stopping.clone(),
         };
+        let vital = Arc::new(Vital::default());
         let core = Core {
             me: me.clone(),
             cluster_id,
@@ -85,7 +88,8 @@ impl Core {
             controller: controller.clone(),
             rest,
             stop,
-            keeper: Mutex::new(Some(tokio::spawn(keeper.run(held)))),
+            vital: vital.clone(),
+            keeper: Mutex::new(Some(vital.spawn("the keeper of the lease", keeper.run(held)))),
             tasks: Mutex::default(),
             // A flush and a checkpoint, each under the watchdog.
             close_limit: config.storage.sync_timeout * 2 + Duration::from_secs(1),
@@ -107,9 +111,9 @@ impl Core {
         };
         let deleter = Deleter { env, controller, step_limit: config.storage.sync_timeout };
         *core.tasks.lock() = vec![
-            tokio::spawn(until_stopped(stopping, task.run(Some(office)))),
-            tokio::spawn(until_stopped(resting.clone(), deleter.run())),
-            tokio::spawn(until_stopped(resting, engine.clone().run())),
+            vital.spawn("the controller", until_stopped(stopping, task.run(Some(office)))),
+            vital.spawn("the deleter of topics", until_stopped(resting.clone(), deleter.run())),
+            vital.spawn("the care for partitions", until_stopped(resting, engine.clone().run())),
         ];
         Ok((core, engine))
     }
@@ -119,9 +123,15 @@ impl Core {
         self.controller.in_office().is_some()
     }
 
+    /// Returns when a task died without which this broker cannot go on, and says which.
+    pub async fn failed(&self) -> String {
+        self.vital.failed().await
+    }
+
     /// Clean stop: partitions are flushed and closed while the lease still stands; that it is given up
     /// is said last.
     pub async fn shutdown(&self, partitions: &dyn Partitions) {
+        self.vital.may_end();
         self.rest.send_replace(true);
         if tokio::time::timeout(self.close_limit, partitions.shutdown()).await.is_err() {
             tracing::warn!("not all partitions closed in time; the next start scans them");

@@ -20,8 +20,9 @@ use std::time::Duration;
 
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// How long a topic's files must have stayed away before they count as gone: a partition that was just
-/// opening when it was abandoned may still make its directory.
+/// How long a topic's files must have stayed away before they count as gone. An abandoned partition that was
+/// just opening begins no further step, but one that was on its way to the volume may land a little later and make
+/// a directory. Later than this it leaves an empty one that nobody removes.
 const SETTLED: Duration = Duration::from_secs(3);
 
 pub(super) struct Deleter {

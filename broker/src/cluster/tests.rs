@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ struct Told {
     attached: Mutex<BTreeMap<(TopicId, i32), PartitionSpec>>,
     reconfigured: Mutex<Vec<(TopicId, Arc<TopicConfig>)>>,
     drops: AtomicUsize,
+    /// The next drop panics.
+    breaks: AtomicBool,
     shutdowns: AtomicUsize,
 }
 
@@ -98,6 +100,7 @@ impl Partitions for Told {
         self.attached.lock().retain(|(t, _), _| *t != topic);
     }
     fn drop_all(&self) {
+        assert!(!self.breaks.load(SeqCst), "told to break");
         self.drops.fetch_add(1, SeqCst);
     }
     async fn run(self: Arc<Self>) {

@@ -20,6 +20,9 @@ struct State {
     durable: i64,
     held: bool,
     failing: bool,
+    /// Reads do not return.
+    stuck: bool,
+    panics: bool,
     trims: Vec<i64>,
 }
 
@@ -82,6 +85,16 @@ impl FakeLog {
         self.announce();
     }
 
+    /// Reads do not return, or do again.
+    pub fn stick(&self, stuck: bool) {
+        self.state.lock().stuck = stuck;
+    }
+
+    /// The next append panics.
+    pub fn panic(&self) {
+        self.state.lock().panics = true;
+    }
+
     pub fn batches(&self) -> usize {
         self.state.lock().batches.len()
     }
@@ -121,6 +134,10 @@ impl SlotLog for FakeLog {
     }
 
     async fn read(&self, from: Offset) -> Result<(Epoch, Bytes), LogError> {
+        let stuck = self.state.lock().stuck;
+        if stuck {
+            std::future::pending::<()>().await;
+        }
         let state = self.state.lock();
         let mut out = BytesMut::new();
         // One batch at a time, so that loads go round.
@@ -132,6 +149,7 @@ impl SlotLog for FakeLog {
     async fn append(&self, batch: Bytes) -> Result<Pending, LogError> {
         let (base, end) = {
             let mut state = self.state.lock();
+            assert!(!state.panics, "told to panic");
             if !state.leads {
                 return Err(LogError::NotLeader);
             }

@@ -10,7 +10,7 @@ use super::slot_log::SlotLog;
 use super::{slot_of, SLOTS};
 use crate::cluster::Cluster;
 use crate::config::{BrokerConfig, CleanupPolicy, TopicConfig};
-use crate::rt::Env;
+use crate::rt::{Env, Vital};
 use crate::storage::{Engine, PartitionSpec};
 use crate::types::{Epoch, TopicId};
 use kafka_protocol::messages::ConsumerProtocolSubscription;
@@ -79,6 +79,8 @@ pub struct Groups {
     slots: Vec<Arc<Slot>>,
     env: Env,
     settings: GroupSettings,
+    /// Says when a slot's task died.
+    vital: Arc<Vital>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -119,13 +121,17 @@ impl Groups {
     ) -> Arc<Groups> {
         let slot = |(index, log)| Slot::new(index, log, env.clock.clone(), topics.clone(), settings.clone());
         let slots: Vec<Arc<Slot>> = (0i32..).zip(logs).map(slot).collect();
-        let tasks = slots.iter().map(|slot| tokio::spawn(slot.clone().run())).collect();
-        Arc::new(Groups { slots, env, settings, tasks: Mutex::new(tasks) })
+        let vital = Arc::new(Vital::default());
+        let named =
+            |(i, slot): (usize, &Arc<Slot>)| vital.spawn(format!("group slot {i}"), slot.clone().run());
+        let tasks = slots.iter().enumerate().map(named).collect();
+        Arc::new(Groups { slots, env, settings, vital, tasks: Mutex::new(tasks) })
     }
 
     /// Finishes the commits that are under way and lets the logs go. Those who wait for a rebalance are told
     /// NOT_COORDINATOR.
     pub async fn shutdown(&self) {
+        self.vital.may_end();
         let stops = self.slots.iter().map(|slot| slot.stop(Duration::from_secs(5)));
         futures::future::join_all(stops).await;
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -134,6 +140,11 @@ impl Groups {
                 tracing::error!("the task of a group slot did not end well");
             }
         }
+    }
+
+    /// Returns when the task of a slot died, and says which and why. The slot's groups answer NOT_COORDINATOR then.
+    pub async fn failed(&self) -> String {
+        self.vital.failed().await
     }
 
     pub fn settings(&self) -> &GroupSettings {

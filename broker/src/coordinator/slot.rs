@@ -19,6 +19,7 @@ use crate::rt::Clock;
 use crate::types::{Epoch, Offset};
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, Notify};
@@ -158,14 +159,14 @@ impl Slot {
 
     // ---- life ----
 
-    /// Loads and serves until [`Slot::stop`].
+    /// Loads and serves until [`Slot::stop`]. However it ends, nothing is served afterwards.
     pub async fn run(self: Arc<Self>) {
+        let _leaves = LeaveOnDrop(&self);
         tokio::select! {
             biased;
             () = self.stop.notified() => {}
             () = self.live() => {}
         }
-        self.leave(Phase::Stopped, ResponseError::NotCoordinator);
     }
 
     /// Ends [`Slot::run`], after what was submitted is durable or `patience` is over.
@@ -223,7 +224,7 @@ impl Slot {
     }
 
     async fn load(&self) -> Result<Epoch, LogError> {
-        let bounds = self.log.open().await?;
+        let bounds = self.within_patience(self.log.open()).await?;
         if self.log.leads() != Some(bounds.epoch) {
             return Err(LogError::Storage("it is open for reading only".to_owned()));
         }
@@ -246,12 +247,21 @@ impl Slot {
         Ok(bounds.epoch)
     }
 
+    /// A step that the volume does not answer is given up, and loading begins anew after a pause.
+    async fn within_patience<T>(
+        &self,
+        step: impl Future<Output = Result<T, LogError>>,
+    ) -> Result<T, LogError> {
+        let late = || Err(LogError::Storage("the volume did not answer in time".to_owned()));
+        timeout(self.settings.patience, step).await.unwrap_or_else(|_| late())
+    }
+
     async fn read(&self, epoch: Epoch, start: Offset, end: Offset) -> Result<(Durable, u64), LogError> {
         let mut durable = Durable::default();
         let mut bytes = 0u64;
         let mut at = start;
         while at < end {
-            let (read_under, records) = self.log.read(at).await?;
+            let (read_under, records) = self.within_patience(self.log.read(at)).await?;
             if read_under != epoch {
                 return Err(LogError::NotLeader);
             }
@@ -430,6 +440,15 @@ impl Slot {
                 Err(e) => tracing::warn!(slot = self.index, "cannot trim the log of a group slot: {e}"),
             }
         }
+    }
+}
+
+/// A task that panics must not leave behind groups that nobody drives.
+struct LeaveOnDrop<'a>(&'a Slot);
+
+impl Drop for LeaveOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.leave(Phase::Stopped, ResponseError::NotCoordinator);
     }
 }
 

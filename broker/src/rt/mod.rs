@@ -11,6 +11,7 @@ mod entropy;
 mod fs;
 mod host;
 mod net;
+mod vital;
 
 pub use clock::{Clock, OsClock};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
@@ -19,6 +20,7 @@ pub use fs::{fs_kind, FsKind};
 pub use host::OsHost;
 pub use host::{Host, HostLock, LockError, SoloHost};
 pub use net::tune_connection;
+pub use vital::Vital;
 
 use crate::volume::Volume;
 use std::sync::Arc;

@@ -29,6 +29,9 @@ pub enum StartError {
 pub enum NodeFailure {
     #[error("the listener ended without being told to")]
     ListenerEnded,
+    /// A task died that the broker cannot be without; says which and why.
+    #[error("{0}")]
+    TaskDied(String),
 }
 
 /// A running broker.
@@ -93,11 +96,18 @@ impl Node {
 
     /// Returns when the broker cannot go on, with the reason. It has yet to be shut down.
     pub async fn failed(&self) -> NodeFailure {
-        self.listener_ended.heard().await;
-        if self.broker.closing.is_said() {
-            std::future::pending::<()>().await;
+        let listener = async {
+            self.listener_ended.heard().await;
+            if self.broker.closing.is_said() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            why = self.broker.cluster.failed() => NodeFailure::TaskDied(why),
+            why = self.broker.groups.failed() => NodeFailure::TaskDied(why),
+            () = listener => NodeFailure::ListenerEnded,
         }
-        NodeFailure::ListenerEnded
     }
 
     /// Clean stop: stop accepting, answer what is under way (long polls at once), close the connections; then

@@ -156,3 +156,18 @@ async fn metadata_files(w: &World) -> BTreeMap<String, Option<bytes::Bytes>> {
     all.retain(|path, _| path.contains("__cluster/metadata/"));
     all
 }
+
+// A panic ends a simulated run.
+#[cfg(not(madsim))]
+#[test]
+fn a_keeper_that_dies_is_told_of_and_the_broker_can_be_shut_down() {
+    story(async {
+        let w = World::new(9);
+        let p = w.start(&w.machine("a"), 1).await.expect("starts");
+        p.told.breaks.store(true, SeqCst);
+        w.volume.fail(Op::Sync, ".heartbeat", Errno::IO, 1);
+        assert_eq!(p.core().failed().await, "the keeper of the lease panicked: told to break");
+        p.core().shutdown(&*p.told).await;
+        assert_eq!(p.told.shutdowns.load(SeqCst), 1);
+    });
+}

@@ -328,3 +328,37 @@ fn a_stop_finishes_commits_and_lets_joins_go() {
         assert_eq!(commit(&bed.groups, "g", 0, 1).await, Err(E::NotCoordinator));
     });
 }
+
+#[test]
+fn a_read_that_the_volume_does_not_answer_is_given_up_and_tried_again() {
+    story(async {
+        let bed = Bed::new().await;
+        commit(&bed.groups, "g", 0, 10).await.unwrap();
+        bed.log().stick(true);
+        bed.log().depose();
+        bed.log().lead(2);
+        // It is loading, and reads.
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(offsets(&bed.groups, "g").await, Err(E::CoordinatorLoadInProgress));
+        // That read never returns; a later one does.
+        bed.log().stick(false);
+        assert_eq!(patiently(|| offsets(&bed.groups, "g")).await, vec![(0, 10)]);
+    });
+}
+
+// A panic ends a simulated run.
+#[cfg(not(madsim))]
+#[test]
+fn a_slot_whose_task_died_serves_nothing_and_is_told_of() {
+    story(async {
+        let bed = Bed::new().await;
+        commit(&bed.groups, "g", 0, 10).await.unwrap();
+        assert_eq!(bed.groups.failed().now_or_never(), None);
+        bed.log().panic();
+        assert_eq!(commit(&bed.groups, "g", 0, 11).await, Err(E::NotCoordinator));
+        let why = bed.groups.failed().await;
+        assert_eq!(why, format!("group slot {} panicked: told to panic", slot_of("g")));
+        assert_eq!(offsets(&bed.groups, "g").await, Err(E::NotCoordinator));
+        bed.groups.shutdown().await;
+    });
+}
