@@ -374,12 +374,6 @@ impl Partition {
         tokio::time::timeout(OPEN_WAIT, wait).await.unwrap_or(Err(Unavailable::NotLeader))
     }
 
-    /// Whether reads are answered at once: something is published under a live lease. So it is while the
-    /// partition heals after a failure, too.
-    pub fn is_readable(&self) -> bool {
-        self.view.load().as_ref().is_some_and(|v| self.shared.fence.holds(v.token))
-    }
-
     /// The published view under a live lease; opens the partition if need be. A stalled partition's
     /// durable part stays readable.
     pub(super) async fn readable(self: &Arc<Self>) -> Result<Arc<View>, ReadError> {
