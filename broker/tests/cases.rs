@@ -92,3 +92,24 @@ async fn case_14_a_busy_broker_is_not_taken_for_a_dead_one() {
     hang.release();
     broker.volume.heal();
 }
+
+#[tokio::test]
+async fn no_record_is_opened_by_producing_or_fetching() {
+    let broker = TestBroker::start(|_| {}).await;
+    let mut c = broker.client().await;
+    c.create_topic("opaque", 2, &[]).await;
+    for partition in 0..2 {
+        for i in 0..50 {
+            let row = c.produce("opaque", partition, batch(&[&format!("{i}"), "more"])).await;
+            assert_eq!((row.error_code, row.base_offset), (0, i * 2));
+        }
+        let response = c.fetch(12, &common::fetch_request("opaque", partition, 0)).await;
+        assert_eq!(common::base_offsets(common::row(&response).records.as_deref().unwrap()).len(), 50);
+    }
+    let storage = &broker.metrics.storage;
+    assert_eq!((storage.records_opened.get(), storage.records_opened_compacted.get()), (0, 0), "P9");
+    // The counter counts: a compacted topic's records are opened, for their keys.
+    c.create_topic("keyed", 1, &[("cleanup.policy", "compact")]).await;
+    assert_eq!(c.produce("keyed", 0, batch(&["no key"])).await.error_code, 87, "INVALID_RECORD");
+    assert_eq!((storage.records_opened.get(), storage.records_opened_compacted.get()), (0, 1));
+}

@@ -3,7 +3,8 @@
 use super::api::AppendError;
 use super::committer::{self, LogWriter};
 use super::guarded::{contained, guarded_while, Failure};
-use super::partition::{Incarnation, Leader, Life, MetaWriter, Partition, State, View};
+use super::partition::{Incarnation, Life, MetaWriter, Partition, State, View};
+use super::queue::Leader;
 use super::recovery::{self, OpenArgs, OpenError, Opened};
 use super::segment::{Active, Segment};
 use crate::types::{Offset, Pos};

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! engine      all partitions; background opening and retention
-//! partition   one partition's life, queue and published view
+//! partition   one partition's life and published view
+//!   queue       appends that wait, and who waits for them
 //!   lifecycle   opening, installing, clean stop
 //!   committer   group commit: write, sync, publish, answer
 //!   pace        when the next group is worth a wait
@@ -33,6 +34,7 @@ pub mod names;
 mod pace;
 mod partition;
 pub mod producers;
+mod queue;
 mod read;
 pub mod records;
 pub mod recovery;
@@ -42,7 +44,8 @@ pub mod verify;
 
 pub use api::*;
 pub use engine::Engine;
-pub use partition::{Partition, Ticket, WatchGuard};
+pub use partition::{Partition, WatchGuard};
+pub use queue::Ticket;
 
 #[cfg(test)]
 mod tests;

@@ -15,13 +15,14 @@
 //! index) and is an error where it can't (manifest). Nothing old is deleted here: the caller does that, after
 //! step 5, from [`Opened::garbage`].
 
-use super::docs::{self, Checkpoint, Claim, DocError, Manifest, Sealed, FORMAT};
-use super::index::Index;
-use super::names::{self, FileName, SegmentName};
-use super::producers::{Producer, Producers};
-use super::scan::{self, Step, Walker};
-use super::PartitionSpec;
+mod log;
+
 use crate::config::StorageConfig;
+use crate::storage::docs::{self, Checkpoint, Claim, DocError, Manifest, Sealed, FORMAT};
+use crate::storage::index::Index;
+use crate::storage::names::{self, FileName, SegmentName};
+use crate::storage::producers::{Producer, Producers};
+use crate::storage::PartitionSpec;
 use crate::types::{Epoch, Offset, Pos, TopicId};
 use crate::volume::{self, write_all_at, Class, Volume, VolumeError, VolumeFile};
 use bytes::Bytes;
@@ -110,11 +111,11 @@ impl OpenArgs {
         }
     }
 
-    fn inconsistent(&self, reason: String) -> OpenError {
+    pub(super) fn inconsistent(&self, reason: String) -> OpenError {
         OpenError::Inconsistent { dir: self.spec.dir.clone(), reason }
     }
 
-    async fn open_log(&self, name: SegmentName) -> Result<Arc<dyn VolumeFile>, VolumeError> {
+    pub(super) async fn open_log(&self, name: SegmentName) -> Result<Arc<dyn VolumeFile>, VolumeError> {
         let path = format!("{}/{}", self.spec.dir, name.log());
         let file = self.volume.open(&path, Class::Data).await?;
         Ok(Arc::new(Noted { file, progress: self.progress.clone() }))
@@ -152,9 +153,6 @@ impl VolumeFile for Noted {
     }
 }
 
-/// Bytes between index entries of a copied tail (Kafka's default of `index.interval.bytes`).
-const INDEX_INTERVAL: u64 = 4096;
-
 struct Listing(BTreeSet<String>);
 
 impl Listing {
@@ -186,20 +184,11 @@ pub async fn make_dirs(v: &dyn Volume, dir: &str) -> Result<(), VolumeError> {
 }
 
 /// What the predecessor left: the sealed segments, and its own that are still to be judged.
-struct Inherited {
-    manifest: Option<Manifest>,
-    checkpoint: Option<Checkpoint>,
-    snapshot: Option<ProducerSnapshot>,
-    own: Vec<SegmentName>,
-}
-
-/// The predecessor's log after recovery.
-struct Log {
-    segments: Vec<Sealed>,
-    end: Offset,
-    /// Position in the last segment from which on durability is in doubt, with the offset there.
-    doubt: Option<(Pos, Offset)>,
-    scanned: u64,
+pub(super) struct Inherited {
+    pub manifest: Option<Manifest>,
+    pub checkpoint: Option<Checkpoint>,
+    pub snapshot: Option<ProducerSnapshot>,
+    pub own: Vec<SegmentName>,
 }
 
 pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
@@ -224,9 +213,9 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
         return Err(OpenError::Outbid { dir: dir.clone(), epoch });
     }
     let inherited = inherit(a, &listing, epoch).await?;
-    let log = recover(a, &inherited).await?;
-    let producers = replay_producers(a, &inherited, &log).await?;
-    let (segments, copied) = copy_doubtful(a, epoch, &inherited, &log).await?;
+    let log = log::recover(a, &inherited).await?;
+    let producers = log::replay_producers(a, &inherited, &log).await?;
+    let (segments, copied) = log::copy_doubtful(a, epoch, &inherited, &log).await?;
     let manifest = make_manifest(a, epoch, &inherited, segments, &log, &producers, copied.as_ref())?;
     a.still_wanted()?;
     write_epoch(a, &manifest, copied.as_ref(), log.end, &producers).await?;
@@ -296,255 +285,12 @@ async fn optional<T: serde::de::DeserializeOwned>(
     }
 }
 
-async fn recover(a: &OpenArgs, inherited: &Inherited) -> Result<Log, OpenError> {
-    let Some(m) = &inherited.manifest else {
-        return Ok(Log { segments: Vec::new(), end: Offset::ZERO, doubt: None, scanned: 0 });
-    };
-    let mut log = Log { segments: m.segments.clone(), end: m.start, doubt: None, scanned: 0 };
-    // What lies wholly below the log start was given up; some of it may still be there.
-    let gone = |s: &SegmentName, next: &SegmentName| s.base < next.base && next.base <= m.log_start;
-    let below =
-        inherited.own.iter().zip(inherited.own.iter().skip(1)).take_while(|(s, next)| gone(s, next)).count();
-    let own = inherited.own.get(below..).unwrap_or_default();
-    if let Some(first) = own.first().filter(|s| s.base != m.start && s.base > m.log_start) {
-        return Err(
-            a.inconsistent(format!("the segment at {} is missing, the next is at {}", m.start, first.base))
-        );
-    }
-    if let Some((last, closed)) = own.split_last() {
-        for (name, next) in closed.iter().zip(own.iter().skip(1)) {
-            log.segments.push(closed_segment(a, inherited, *name, next.base, &mut log.scanned).await?);
-        }
-        last_segment(a, m, inherited, *last, &mut log).await?;
-    }
-    log.segments.retain(|s| s.end > m.log_start && s.end > s.base);
-    // Records may have been deleted up to an end that the log itself no longer shows.
-    log.end = log.end.max(m.log_start);
-    Ok(log)
-}
-
-/// A segment of the predecessor that it had closed: complete and durable, since its successor was
-/// created after its last sync.
-async fn closed_segment(
-    a: &OpenArgs,
-    inherited: &Inherited,
-    name: SegmentName,
-    end: Offset,
-    scanned: &mut u64,
-) -> Result<Sealed, OpenError> {
-    let known =
-        inherited.checkpoint.iter().flat_map(|c| &c.closed).find(|s| s.name() == name && s.end == end);
-    if let Some(s) = known {
-        return Ok(s.clone());
-    }
-    let file = a.open_log(name).await?;
-    let len = Pos(file.len().await?);
-    let mut walk = Walker::new(file, Pos::ZERO, len, name.base);
-    let mut s = empty_seal(name);
-    s.end = end;
-    let (mut reached, mut damaged) = (name.base, false);
-    loop {
-        match walk.step().await? {
-            Step::Batch(h, _) if h.base_offset >= end.0 => break,
-            Step::Batch(h, at) => {
-                reached = h.next_offset();
-                note_batch(&mut s, &h, at);
-            }
-            Step::Damaged(at) => {
-                damaged = true;
-                if !walk.skip_to(at.plus(1)).await? {
-                    break;
-                }
-            }
-            Step::End => break,
-        }
-    }
-    *scanned += walk.bytes_read();
-    if reached < end && !damaged {
-        return Err(a.inconsistent(format!("the segment at {reached} is missing, the next is at {end}")));
-    }
-    s.max_timestamp = s.max_timestamp.or(Some(a.now));
-    Ok(s)
-}
-
-fn empty_seal(name: SegmentName) -> Sealed {
-    Sealed {
-        epoch: name.epoch,
-        base: name.base,
-        end: name.base,
-        end_pos: Pos::ZERO,
-        max_timestamp: None,
-        first_timestamp: None,
-        damage: Vec::new(),
-    }
-}
-
-fn note_batch(s: &mut Sealed, h: &super::batch::Header, at: Pos) {
-    s.end_pos = at.plus(h.size);
-    if h.max_timestamp >= 0 {
-        s.max_timestamp = s.max_timestamp.max(Some(h.max_timestamp));
-        s.first_timestamp = s.first_timestamp.or(Some(h.max_timestamp));
-    }
-}
-
-/// The predecessor's last segment: scanned from the checkpoint if that can be believed, else from 0.
-async fn last_segment(
-    a: &OpenArgs,
-    m: &Manifest,
-    inherited: &Inherited,
-    name: SegmentName,
-    log: &mut Log,
-) -> Result<(), OpenError> {
-    let file = a.open_log(name).await?;
-    let len = Pos(file.len().await?);
-    let mut s = empty_seal(name);
-    let (mut from, mut expected) = (Pos::ZERO, name.base);
-    if let Some(c) = inherited.checkpoint.as_ref().filter(|c| c.segment == name.base && c.pos <= len) {
-        (from, expected) = (c.pos, c.offset);
-        (s.max_timestamp, s.first_timestamp) = (c.max_timestamp, c.first_timestamp);
-        s.damage.clone_from(&c.damage);
-    }
-    s.end_pos = from;
-    // The last batches, as far back as one group reaches: where the doubtful part may begin.
-    let mut tail: std::collections::VecDeque<(Pos, Offset)> = Default::default();
-    // Under a relaxed dial nothing says that what lies further back was synced: then a bad batch is a torn tail,
-    // wherever it is.
-    let relaxed = m.relaxed;
-    let group = if relaxed { u64::MAX } else { m.group_bytes };
-    let found = scan::recover(file, from, len, expected, group, |h, at, _| {
-        note_batch(&mut s, h, at);
-        tail.push_back((at, Offset(h.base_offset)));
-        let end = at.plus(h.size);
-        while tail.len() > 1 && tail.front().is_some_and(|(p, _)| end.0 - p.0 > group) {
-            tail.pop_front();
-        }
-    })
-    .await?;
-    if !found.damage.is_empty() {
-        tracing::error!(dir = %a.spec.dir, segment = %name.log(), damage = ?found.damage, "damaged bytes inside the log; keeping what lies around them");
-    }
-    // Between two damaged places there may be less than a group: what is in doubt begins behind the last.
-    if let Some((_, sound)) = found.damage.last() {
-        tail.retain(|(at, _)| at >= sound);
-    }
-    s.damage.extend(found.damage);
-    // Records without timestamps are dated by the recovery, so that they have an age.
-    s.max_timestamp = s.max_timestamp.or(Some(a.now));
-    s.end = found.end;
-    s.end_pos = found.end_pos;
-    log.scanned += found.bytes_read;
-    log.end = found.end;
-    log.doubt = tail.front().copied();
-    log.segments.push(s);
-    Ok(())
-}
-
-/// Brings the producer snapshot up to the log's end, from batch heads. Without a believable snapshot the
-/// whole log is walked: slow, and never a wrong answer.
-async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> Result<Producers, OpenError> {
-    let Some(m) = &i.manifest else { return Ok(Producers::default()) };
-    let promised = m.has_producers || i.checkpoint.as_ref().is_some_and(|c| c.has_producers);
-    // A snapshot past the recovered end speaks of batches that do not exist.
-    let snapshot = i.snapshot.as_ref().filter(|s| s.offset <= log.end);
-    let (mut producers, from) = match snapshot {
-        Some(s) => (Producers::restore(s.producers.clone()), s.offset),
-        None if promised => (Producers::default(), m.log_start),
-        // No producer was known at the last checkpoint (or at the open, if there was none).
-        None => (Producers::default(), i.checkpoint.as_ref().map_or(m.start, |c| c.offset)),
-    };
-    for s in log.segments.iter().filter(|s| s.end > from) {
-        let file = a.open_log(s.name()).await?;
-        // The checkpoint's position is a batch boundary at a known offset: begin there if it helps.
-        let near = i
-            .checkpoint
-            .as_ref()
-            .filter(|c| s.epoch == c.epoch && s.base == c.segment && c.offset <= from && c.pos <= s.end_pos);
-        let (pos, expected) = near.map_or((Pos::ZERO, s.base), |c| (c.pos, c.offset));
-        let mut walk = Walker::new(file, pos, s.end_pos, expected);
-        loop {
-            match walk.step().await? {
-                Step::Batch(h, _) if Offset(h.base_offset) >= from => {
-                    producers.record(&h, Offset(h.base_offset), a.now, log.end);
-                }
-                Step::Batch(..) => {}
-                Step::Damaged(at) => {
-                    if !walk.skip_to(at.plus(1)).await? {
-                        break;
-                    }
-                }
-                Step::End => break,
-            }
-        }
-    }
-    producers.expire(a.now.saturating_sub(a.config.producer_expiry.as_millis() as i64), log.end);
-    Ok(producers)
-}
-
-/// Copies the doubtful tail into a first segment of the new epoch. Returns what remains of the older ones.
-async fn copy_doubtful(
-    a: &OpenArgs,
-    epoch: Epoch,
-    i: &Inherited,
-    log: &Log,
-) -> Result<(Vec<Sealed>, Option<Copied>), OpenError> {
-    let mut segments = log.segments.clone();
-    let (Some((from, base)), Some(m)) = (log.doubt, &i.manifest) else { return Ok((segments, None)) };
-    let Some(last) = segments.last_mut().filter(|s| s.epoch == m.epoch && s.end_pos > from && s.end > base)
-    else {
-        return Ok((segments, None));
-    };
-    let name = SegmentName { base, epoch };
-    let copied = copy_tail(a, last, from, name).await;
-    if copied.is_err() {
-        // Nothing names this file yet. Left behind, one per attempt, such files would keep a full volume full.
-        let _ = a.volume.unlink(&format!("{}/{}", a.spec.dir, name.log())).await;
-    }
-    let copied = copied?;
-    last.end = base;
-    last.end_pos = from;
-    if last.end <= last.base {
-        segments.pop();
-    }
-    Ok((segments, Some(copied)))
-}
-
-/// Copies the batches of `last` from `from` on into a new segment, and syncs it.
-async fn copy_tail(a: &OpenArgs, last: &Sealed, from: Pos, name: SegmentName) -> Result<Copied, OpenError> {
-    let base = name.base;
-    let source = a.open_log(last.name()).await?;
-    let target = a.volume.create_new(&format!("{}/{}", a.spec.dir, name.log()), Class::Data).await?;
-    let mut window = scan::Window::new(source, last.end_pos, 1 << 20);
-    let (mut pos, mut to, mut expected) = (from, Pos::ZERO, base);
-    let mut copy = empty_seal(name);
-    let mut index = Index::default();
-    while pos < last.end_pos {
-        // Checked again: a writer that is not dead yet may have changed what the scan saw.
-        let Some((h, bytes)) = window.batch(pos.0, expected).await? else {
-            return Err(a.inconsistent(format!("{} changed at {pos} while it was copied", last.name().log())));
-        };
-        note_batch(&mut copy, &h, to);
-        index.note(h.base_offset - base.0, to, copy.end_pos, INDEX_INTERVAL);
-        pos = pos.plus(h.size);
-        expected = h.next_offset();
-        write_all_at(&*target, to.0, vec![bytes]).await?;
-        to = copy.end_pos;
-    }
-    target.sync().await?;
-    Ok(Copied {
-        name,
-        index,
-        end_pos: to,
-        max_timestamp: copy.max_timestamp.or(Some(a.now)),
-        first_timestamp: copy.first_timestamp,
-    })
-}
-
 fn make_manifest(
     a: &OpenArgs,
     epoch: Epoch,
     i: &Inherited,
     segments: Vec<Sealed>,
-    log: &Log,
+    log: &log::Log,
     producers: &Producers,
     copied: Option<&Copied>,
 ) -> Result<Manifest, OpenError> {
@@ -577,7 +323,7 @@ fn make_manifest(
 }
 
 /// Forgets epochs that have no record from `log_start` on.
-pub(super) fn prune_epochs(epochs: &mut Vec<(Epoch, Offset)>, log_start: Offset) {
+pub(in crate::storage) fn prune_epochs(epochs: &mut Vec<(Epoch, Offset)>, log_start: Offset) {
     let gone = epochs.iter().skip(1).take_while(|(_, start)| *start <= log_start).count();
     epochs.drain(..gone.min(epochs.len().saturating_sub(1)));
 }
