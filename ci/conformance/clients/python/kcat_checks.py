@@ -261,5 +261,19 @@ def group_static_membership():
     again.stop()
 
 
+@check(limit=90)
+def group_member_dies():
+    topic = create("kcat-dies", 2)
+    quick = ("-X", "session.timeout.ms=6000")
+    a = Member("kcat-dies", topic, *quick)
+    until(lambda: a.owned() == 2, 30, "both are the first's")
+    b = Member("kcat-dies", topic, *quick)
+    until(lambda: (a.owned(), b.owned()) == (1, 1), 40, "one each")
+    b.process.kill()
+    b.process.wait()
+    until(lambda: a.owned() == 2, 25, "both are the first's once the other's session has ended")
+    a.stop()
+
+
 if __name__ == "__main__":
     main()
