@@ -1,7 +1,11 @@
 //! FindCoordinator (batched keys: KIP-699). This broker coordinates every group.
 //!
-//! Transactions are not served. The refusal is the one of InitProducerId, UNSUPPORTED_VERSION (35): not
-//! retriable, so a client says so at once instead of looking for a coordinator until its time is up.
+//! Transactions are not served, and the refusal says so in its message. Its code depends on the version, which
+//! tells the family of clients. From version 3 on it is that of InitProducerId, UNSUPPORTED_VERSION (35): the
+//! Java client, franz-go and kafka-python give up at once and show the message. librdkafka asks in version 2 at
+//! most, and goes on looking until its time is up (then reporting nothing but that) on every code but two; so up
+//! to version 2 the code is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which ends `init_transactions()` at once,
+//! fatally, with the message beside it.
 
 use super::RequestContext;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
@@ -11,13 +15,15 @@ use kafka_protocol::ResponseError;
 
 const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
+/// The first flexible version; no librdkafka asks in it.
+const FLEXIBLE: i16 = 3;
 /// From this version on, keys are batched.
 const BATCHED: i16 = 4;
 
 pub async fn handle(cx: &RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse {
     let found = match req.key_type {
         GROUP => this_broker(cx),
-        TRANSACTION => none(ResponseError::UnsupportedVersion, "transactions are not served"),
+        TRANSACTION => none(refusal(cx.api_version), "transactions are not served"),
         _ => none(ResponseError::InvalidRequest, "unknown coordinator type"),
     };
     shape(cx.api_version, req.coordinator_keys, found)
@@ -29,6 +35,15 @@ fn this_broker(cx: &RequestContext) -> Coordinator {
         .with_node_id(BrokerId(cx.broker.cluster.broker_id().0))
         .with_host(StrBytes::from_string(host.clone()))
         .with_port(i32::from(*port))
+}
+
+/// What a transactional producer is told in this version.
+fn refusal(version: i16) -> ResponseError {
+    if version < FLEXIBLE {
+        ResponseError::TransactionalIdAuthorizationFailed
+    } else {
+        ResponseError::UnsupportedVersion
+    }
 }
 
 fn none(error: ResponseError, why: &'static str) -> Coordinator {
@@ -58,6 +73,16 @@ mod tests {
     use super::*;
     use bytes::BytesMut;
     use kafka_protocol::protocol::Encodable;
+
+    #[test]
+    fn a_transactional_producer_is_refused_with_what_its_client_takes_as_final() {
+        for version in 0..=2 {
+            assert_eq!(refusal(version), ResponseError::TransactionalIdAuthorizationFailed);
+        }
+        for version in 3..=4 {
+            assert_eq!(refusal(version), ResponseError::UnsupportedVersion);
+        }
+    }
 
     #[test]
     fn every_version_has_a_shape_that_encodes() {

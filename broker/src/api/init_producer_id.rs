@@ -5,9 +5,7 @@
 //!
 //! Transactions are not served. The refusal is UNSUPPORTED_VERSION (35): it is not retriable, so the Java
 //! client, franz-go, aiokafka and kafkajs fail `initTransactions` at once and say that the broker does not
-//! support the call, and librdkafka returns it from `init_transactions()` when its time is up. The codes that
-//! librdkafka takes as fatal at once (authorization, transaction timeout, fencing) would each name a cause that
-//! isn't.
+//! support the call. librdkafka does not come this far: FindCoordinator has refused it.
 
 use super::RequestContext;
 use crate::coordinator::ProducerIdError;

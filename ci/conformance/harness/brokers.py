@@ -50,9 +50,12 @@ class Broker:
         raise NotImplementedError
 
     def start(self, seconds=60):
+        # Highwater takes settings from HIGHWATER_… variables; those of the caller are not meant for it.
+        env = {k: v for k, v in os.environ.items() if not k.startswith("HIGHWATER_")}
+        streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.dir
+                self.command(), stdout=log, cwd=self.dir, env=env, **streams
             )
         end = time.monotonic() + seconds
         while not self.answers():

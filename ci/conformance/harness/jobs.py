@@ -2,6 +2,7 @@
 
 import os
 import queue
+import random
 import subprocess
 import threading
 import time
@@ -91,6 +92,7 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
         acked = wait_for_acks(program, -1)
         for _ in range(rounds):
             acked = wait_for_acks(program, acked + 500)
+            time.sleep(random.uniform(0, 0.4))  # not always right after the client has spoken
             if mode == "kill9":
                 broker.kill9()
             else:

@@ -619,6 +619,7 @@ def transactions_refused():
     except KafkaException as error:
         assert time.monotonic() - started < 20, "hung"
         assert error.args[0].code() != KafkaError._TIMED_OUT, error
+        assert "transactions are not served" in str(error), error
         return
     raise AssertionError("init_transactions succeeded")
 

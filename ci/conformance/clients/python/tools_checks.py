@@ -284,7 +284,7 @@ def broker_api_versions():
     text = tool(TOOLS + "BrokerApiVersionsCommand")
     for name in ("Produce(0): ", "Fetch(1): ", "ApiVersions(18): "):
         assert name in text, text
-    same(re.findall(r"(?:Produce|Fetch|Metadata)\(\d+\): UNSUPPORTED", text), [], "unsupported")
+    same(re.findall(r"\b(?:Produce|Fetch|Metadata)\(\d+\): UNSUPPORTED", text), [], "unsupported")
 
 
 @check
