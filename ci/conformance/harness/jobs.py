@@ -39,6 +39,17 @@ class Client:
         except queue.Empty:
             return None
 
+    def drained(self, acked):
+        """Reads what was said already; returns the last count of acknowledgements, or `acked`."""
+        while not self.lines.empty():
+            line = self.lines.get()
+            if line is None:
+                raise RuntimeError(f"{self.name} has ended")
+            words = line.split()
+            if words[:1] == ["acked"]:
+                acked = int(words[1])
+        return acked
+
     def say(self, word):
         self.process.stdin.write(f"{word}\n".encode())
         self.process.stdin.flush()
@@ -98,6 +109,7 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
             else:
                 codes.append(broker.terminate())
             broker.start()
+            acked = program.drained(acked)
         wait_for_acks(program, acked + 500)
         if mode == "sigterm" and broker.target == "highwater":
             clean = codes == [0] * rounds
