@@ -86,3 +86,43 @@ fn marks(status: &PartitionStatus) -> Option<MarksSample> {
         bytes: i64::try_from(status.bytes).unwrap_or(i64::MAX),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater::config::BrokerConfig;
+    use highwater::metrics::{Exposition, Metrics};
+    use highwater::rt::{Env, OsClock, OsEntropy, SoloHost};
+    use highwater::server::Node;
+    use highwater::volume::{MemVolume, Op};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_scrape_is_answered_while_the_volume_hangs() {
+        let volume = MemVolume::new();
+        let env = Env {
+            volume: Arc::new(volume.clone()),
+            clock: Arc::new(OsClock),
+            entropy: Arc::new(OsEntropy),
+            host: Arc::new(SoloHost { name: "test".into(), boot: "boot".into() }),
+        };
+        let config = BrokerConfig {
+            listen: "127.0.0.1:0".into(),
+            lease: Duration::from_secs(2),
+            ..BrokerConfig::default()
+        };
+        let metrics = Arc::new(Metrics::default());
+        let node = Node::start(env, Arc::new(config), metrics.clone()).await.expect("the broker starts");
+        let seen = Seen::default();
+        seen.started(node.broker().clone());
+        assert_eq!(seen.ready(), Ok(()));
+        for op in [Op::Open, Op::Create, Op::Read, Op::Write, Op::Sync, Op::SyncDir, Op::ReadDir] {
+            volume.hang(op, "");
+        }
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        let text = Exposition::new(&metrics, Arc::new(seen.clone())).render();
+        assert!(text.contains("highwater_stalled_partitions"), "{text}");
+        assert_eq!(seen.ready(), Err("the broker holds no lease".to_owned()));
+        volume.heal();
+    }
+}
