@@ -26,7 +26,6 @@ struct Source {
     end: Offset,
     end_pos: Pos,
     path: String,
-    max_timestamp: Option<i64>,
     closed: Option<Arc<Segment>>,
 }
 
@@ -56,7 +55,7 @@ impl Partition {
         }
         let mut records = Bytes::new();
         if req.from < bound {
-            for source in self.sources(&view).into_iter().filter(|s| s.end > req.from) {
+            for source in self.sources(&view, req.from) {
                 // `None`: a hole reaches to the segment's end, the next batch is in a later one.
                 if let Some(b) =
                     self.read_source(&source, &req, bound).await.map_err(|e| self.lost(&view, e))?
@@ -93,24 +92,24 @@ impl Partition {
         }
     }
 
-    fn sources(&self, view: &View) -> Vec<Source> {
-        let closed = view.segments.iter().map(|s| Source {
+    /// The segments that have something at or after `from`, in order. Lazy: a read needs one, of perhaps thousands.
+    fn sources<'a>(&'a self, view: &'a View, from: Offset) -> impl Iterator<Item = Source> + Send + 'a {
+        let first = view.segments.partition_point(|s| s.sealed.end <= from);
+        let closed = view.segments.iter().skip(first).map(|s| Source {
             base: s.sealed.base,
             end: s.sealed.end,
             end_pos: s.sealed.end_pos,
             path: self.path(&s.sealed.name().log()),
-            max_timestamp: s.sealed.max_timestamp,
             closed: Some(s.clone()),
         });
-        let active = view.active.iter().map(|a| Source {
+        let active = view.active.iter().filter(move |_| view.hwm > from).map(|a| Source {
             base: a.name.base,
             end: view.hwm,
             end_pos: view.active_end,
             path: self.path(&a.name.log()),
-            max_timestamp: a.max_timestamp(),
             closed: None,
         });
-        closed.chain(active).collect()
+        closed.chain(active)
     }
 
     /// From where to walk towards `offset`: a batch's position, and the offset it begins with.
@@ -250,7 +249,8 @@ impl Partition {
     /// The record with the largest timestamp (KIP-734); the first of them if several have it.
     pub async fn max_timestamp(self: &Arc<Self>) -> Result<Option<TimestampHit>, ReadError> {
         let view = self.readable().await?;
-        let newest = self.sources(&view).iter().filter_map(|s| s.max_timestamp).max();
+        let closed = view.segments.iter().filter_map(|s| s.sealed.max_timestamp).max();
+        let newest = closed.max(view.active.as_ref().and_then(|a| a.max_timestamp()));
         let hit = match newest {
             Some(t) => self.first_at(&view, t).await.map_err(|e| self.lost(&view, e))?,
             None => None,
@@ -267,8 +267,14 @@ impl Partition {
     }
 
     async fn first_at(&self, view: &View, timestamp: i64) -> Result<Option<TimestampHit>, ReadError> {
-        let newer = |s: &Source| s.max_timestamp.is_some_and(|t| t >= timestamp) && s.end > view.log_start;
-        for s in self.sources(view).iter().filter(|s| newer(s)) {
+        for s in self.sources(view, view.log_start) {
+            let newest = match &s.closed {
+                Some(segment) => segment.sealed.max_timestamp,
+                None => view.active.as_ref().and_then(|a| a.max_timestamp()),
+            };
+            if newest.is_none_or(|t| t < timestamp) {
+                continue;
+            }
             let file = self.shared.handles.read(&s.path).await?;
             let mut walk = Walker::new(file.clone(), Pos::ZERO, s.end_pos, s.base);
             loop {
