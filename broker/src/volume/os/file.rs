@@ -1,5 +1,6 @@
 //! One open file of the operating system.
 
+use super::buffers::Buffers;
 use super::lane::{Key, Lane};
 use super::{ask, Lanes};
 use crate::volume::{advance, Class, Result, VolumeFile};
@@ -68,12 +69,12 @@ fn stat(fd: &OwnedFd, mask: StatxFlags) -> rustix::io::Result<rustix::fs::Statx>
     retry_on_intr(|| statx(fd, "", AtFlags::EMPTY_PATH, mask))
 }
 
-fn read(fd: &OwnedFd, pos: u64, mut len: usize) -> rustix::io::Result<Bytes> {
+fn read(fd: &OwnedFd, buffers: &Arc<Buffers>, pos: u64, mut len: usize) -> rustix::io::Result<Bytes> {
     if len > BIG_READ {
         let there = stat(fd, StatxFlags::SIZE)?.stx_size.saturating_sub(pos);
         len = len.min(usize::try_from(there).unwrap_or(usize::MAX));
     }
-    let mut buf: Vec<u8> = Vec::with_capacity(len);
+    let mut buf = buffers.take(len);
     while buf.len() < len {
         let at = pos.saturating_add(buf.len() as u64);
         let n = loop {
@@ -86,12 +87,9 @@ fn read(fd: &OwnedFd, pos: u64, mut len: usize) -> rustix::io::Result<Bytes> {
             break;
         }
     }
-    // The vector may have reserved, and then read, more than was asked for.
+    // The buffer may have had room for more than was asked for, which was then read.
     buf.truncate(len);
-    if buf.len() < len / 2 {
-        buf.shrink_to_fit();
-    }
-    Ok(buf.into())
+    Ok(buffers.lend(buf))
 }
 
 /// One pwritev(2).
@@ -166,7 +164,8 @@ impl OsFile {
 #[async_trait]
 impl VolumeFile for OsFile {
     async fn read_at(&self, pos: u64, len: usize) -> Result<Bytes> {
-        self.look("read", move |fd| read(fd, pos, len)).await
+        let buffers = self.0.lanes.buffers.clone();
+        self.look("read", move |fd| read(fd, &buffers, pos, len)).await
     }
 
     async fn write_at(&self, pos: u64, bufs: Vec<Bytes>) -> Result<usize> {

@@ -12,6 +12,7 @@
 
 #![allow(clippy::disallowed_methods)] // the operating system is reached here
 
+mod buffers;
 mod file;
 mod lane;
 
@@ -25,6 +26,7 @@ use super::{
     check_dir_path, check_path, Class, Entry, EntryKind, Result, Space, Volume, VolumeError, VolumeFile,
 };
 use async_trait::async_trait;
+use buffers::Buffers;
 use file::{Opened, OsFile};
 use lane::{Key, Lane};
 use rustix::fs::{Mode, OFlags};
@@ -45,6 +47,7 @@ struct Lanes {
     reads: Lane,
     data: Lane,
     control: Lane,
+    buffers: Arc<Buffers>,
     next_id: AtomicU64,
     /// Called on the lane's thread before each call, with its operation and path.
     #[cfg(test)]
@@ -127,6 +130,7 @@ impl OsVolume {
             reads: Lane::new("vol-read", READ_THREADS),
             data: Lane::new("vol-data", DATA_THREADS),
             control: Lane::new("vol-ctl", CONTROL_THREADS),
+            buffers: Arc::default(),
             next_id: AtomicU64::new(0),
             #[cfg(test)]
             hook: parking_lot::Mutex::new(None),
