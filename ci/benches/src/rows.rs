@@ -292,19 +292,21 @@ pub fn consume(b: &mut Bench) -> Result<()> {
     let fill = Limit { time: Duration::from_secs(30), bytes: if b.quick { 256 << 20 } else { 1 << 30 } };
     load::produce(addr, &plans, fill)?;
     for partitions in [1, PARTITIONS] {
-        let (mut raw_runs, mut runs, mut ratios) = (vec![], vec![], vec![]);
+        let (mut raw_runs, mut runs, mut ratios, mut work) = (vec![], vec![], vec![], vec![]);
         for _ in 0..b.rounds() {
             let raw = raw::loopback(MIB, b.time() / 2)?;
             let limit = Limit { time: b.time(), bytes: u64::MAX };
-            let rate = load::consume(addr, "consume", 0, partitions, limit)?.bytes_per_s();
+            let before = b.main()?.broker.cpu()?;
+            let out = load::consume(addr, "consume", 0, partitions, limit)?;
+            work.push((b.main()?.broker.cpu()? - before) / (out.bytes as f64 / MIB as f64));
             raw_runs.push(raw);
-            runs.push(rate);
-            ratios.push(rate / raw);
+            runs.push(out.bytes_per_s());
+            ratios.push(out.bytes_per_s() / raw);
         }
         let ratio = median(&ratios);
         b.add(Row::judged(
             format!("consume, one consumer, {}", counted_noun(partitions)),
-            mb_s(median(&runs)),
+            format!("{}; broker {} of processor time per MiB", mb_s(median(&runs)), ms(median(&work))),
             format!("loopback {}", mb_s(median(&raw_runs))),
             format!("{:.0} %", ratio * 100.0),
             "≥ 40 % of loopback",
