@@ -238,7 +238,9 @@ async fn this_broker_coordinates_groups_and_no_transactions() {
             let request = keys(FindCoordinatorRequest::default().with_key_type(1));
             let found = client.call(version, &request).await;
             let listed = found.coordinators.first().map(|c| c.error_code);
-            assert_eq!(listed.unwrap_or(found.error_code), 35);
+            // librdkafka, which asks in version 2 at most, gives up at once on no other code.
+            let refusal = if version < 3 { 53 } else { 35 };
+            assert_eq!(listed.unwrap_or(found.error_code), refusal);
         }
     }
 }

@@ -66,6 +66,8 @@ use std::sync::Arc;
 
 /// What handlers work on: one per broker.
 pub struct Broker {
+    /// What fetch responses hold in memory.
+    pub fetched: fetch::Held,
     pub config: Arc<BrokerConfig>,
     pub env: Env,
     pub cluster: Arc<Cluster>,

@@ -67,6 +67,7 @@ impl Node {
             groups,
             producer_ids: Arc::new(producer_ids),
             metrics,
+            fetched: Default::default(),
             closing: Arc::new(Closing::default()),
         };
         Ok(Node::serve(Arc::new(broker), listener, local_addr))

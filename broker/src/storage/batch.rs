@@ -23,6 +23,9 @@ pub const PREFIX_LEN: usize = 12;
 /// The part that the checksum covers starts here.
 const CRC_START: usize = 21;
 
+/// Bytes of the smallest record: length, attributes, two deltas, no key, no value, no headers.
+const MIN_RECORD: u64 = 7;
+
 const ATTR_CODEC: i16 = 0x07;
 const ATTR_LOG_APPEND_TIME: i16 = 0x08;
 const ATTR_TRANSACTIONAL: i16 = 0x10;
@@ -179,6 +182,13 @@ pub fn validate(records: &Bytes, config: &TopicConfig, now: i64) -> Result<Heade
     if h.count <= 0 || i64::from(h.count) != i64::from(h.last_offset_delta) + 1 {
         return invalid(format!("{} records with last offset delta {}", h.count, h.last_offset_delta));
     }
+    if h.codec() == 0
+        && h.count > 1
+        && u64::from(h.count.unsigned_abs()) * MIN_RECORD > h.size - HEADER_LEN as u64
+    {
+        // Else one small batch could use up the partition's offsets.
+        return invalid(format!("{} records do not fit in {} bytes", h.count, h.size));
+    }
     if h.codec() > 4 {
         return Err(AppendError::UnsupportedCompression(h.codec()));
     }
@@ -281,13 +291,14 @@ mod tests {
     #[test]
     fn case_23_bad_batches_are_refused() {
         let c = TopicConfig::default();
-        let good = plain(3, b"records");
+        let good = plain(3, b"these are three records");
         assert!(validate(&good, &c, 1000).is_ok());
         let invalid = |b: &Bytes| matches!(validate(b, &c, 1000), Err(AppendError::Invalid(_)));
         let two = Bytes::from([&good[..], &good[..]].concat());
         assert!(invalid(&two), "two batches");
         assert!(invalid(&edit(&good, |b| b[60] = 4)), "count is not last offset delta + 1");
         assert!(invalid(&edit(&plain(0, b""), |_| ())), "zero records");
+        assert!(invalid(&plain(i32::MAX, b"few bytes")), "more records than fit");
         assert!(invalid(&edit(&good, |b| b[22] |= 0x20)), "control bit");
         assert!(invalid(&edit(&good, |b| b[16] = 1)), "magic 1");
         assert!(invalid(&edit(&good, |b| b[16] = 0)), "magic 0");

@@ -68,6 +68,8 @@ impl Partition {
                     self.install(opened, token, generation);
                     return;
                 }
+                // Whatever made it so has decided what comes next; without a lease, the next round closes.
+                Err(Attempt::Unwanted) => continue,
                 Err(Attempt::Refused(why)) => self.note_failed_open(generation, why),
                 Err(Attempt::Stuck(drain)) => {
                     self.note_failed_open(generation, "the volume does not answer".into());
@@ -116,7 +118,10 @@ impl Partition {
                     let mut floor = self.floor.lock();
                     *floor = (*floor).max(*epoch);
                 }
-                Err(Attempt::Refused(e.to_string()))
+                match e {
+                    OpenError::Unwanted { .. } => Err(Attempt::Unwanted),
+                    e => Err(Attempt::Refused(e.to_string())),
+                }
             }
             Err(Failure::Stuck(drain)) => Err(Attempt::Stuck(drain)),
             Err(other) => Err(Attempt::Refused(other.to_string())),
@@ -176,12 +181,18 @@ impl Partition {
                 let mut floor = self.floor.lock();
                 *floor = (*floor).max(epoch);
                 state.generation += 1;
+                let has_snapshot = manifest.has_producers;
                 let inc = Arc::new(Incarnation {
                     epoch,
                     token,
                     generation: state.generation,
                     log: tokio::sync::Mutex::new(log),
-                    meta: tokio::sync::Mutex::new(MetaWriter { manifest, checkpointed: Offset::ZERO }),
+                    meta: tokio::sync::Mutex::new(MetaWriter {
+                        manifest,
+                        checkpointed: Offset::ZERO,
+                        snapshot: end,
+                        has_snapshot,
+                    }),
                 });
                 self.lead_with(&mut state, Leader::new(inc, end, producers), view);
             } else if state.generation == generation {
@@ -253,6 +264,7 @@ impl Partition {
 }
 
 enum Attempt {
+    Unwanted,
     Refused(String),
     Stuck(futures::future::BoxFuture<'static, ()>),
 }

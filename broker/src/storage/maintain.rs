@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// A checkpoint with the producers that belong to it, taken at one moment.
 struct Prepared {
     checkpoint: Checkpoint,
-    snapshot: Option<ProducerSnapshot>,
+    snapshot: ProducerSnapshot,
     index: Option<(SegmentName, Index)>,
 }
 
@@ -45,13 +45,13 @@ impl Partition {
             leader.producers.expire(self.shared.clock.wall_ms().saturating_sub(expiry), log.end);
             leader.producers.durable(log.end)
         };
-        let snapshot = (!producers.is_empty()).then_some(ProducerSnapshot {
+        let snapshot = ProducerSnapshot {
             format: FORMAT,
             topic_id: self.spec.topic_id,
             epoch: inc.epoch,
             offset: log.end,
             producers,
-        });
+        };
         let checkpoint = Checkpoint {
             format: FORMAT,
             topic_id: self.spec.topic_id,
@@ -63,7 +63,7 @@ impl Partition {
             first_timestamp,
             damage: Vec::new(),
             closed: log.closed.clone(),
-            has_producers: snapshot.is_some(),
+            has_producers: !snapshot.producers.is_empty(),
         };
         Some(Prepared { checkpoint, snapshot, index })
     }
@@ -96,25 +96,31 @@ impl Partition {
     ) -> Result<(), Failure> {
         self.check_fence(inc)?;
         // Tasks that were started in order may get here out of order: a later one has said more.
-        if prepared.checkpoint.offset < meta.checkpointed {
+        if prepared.checkpoint.offset < meta.checkpointed.max(meta.snapshot) {
             return Ok(());
         }
         meta.checkpointed = prepared.checkpoint.offset;
-        let Prepared { checkpoint, snapshot, index } = prepared;
+        // An older snapshot would be believed, so one that says "none" takes its place.
+        let has_snapshot = meta.has_snapshot || !prepared.snapshot.producers.is_empty();
+        meta.has_snapshot = has_snapshot;
+        let Prepared { mut checkpoint, snapshot, index } = prepared;
+        checkpoint.has_producers = has_snapshot;
         let (v, dir, nonce) = (self.shared.volume.clone(), self.spec.dir.clone(), self.shared.entropy.u64());
         let epoch = inc.epoch;
         guarded(self.shared.config.sync_timeout, async move {
             if let Some((name, index)) = index {
                 docs::replace(&*v, &dir, &name.index(), nonce, index.encode()).await?;
             }
-            if let Some(s) = snapshot {
-                docs::replace(&*v, &dir, &names::producers(epoch), nonce, docs::encode(&s)).await?;
+            if has_snapshot {
+                docs::replace(&*v, &dir, &names::producers(epoch), nonce, docs::encode(&snapshot)).await?;
                 v.sync_dir(&dir, Class::Data).await?;
             }
             docs::replace(&*v, &dir, &names::checkpoint(epoch), nonce, docs::encode(&checkpoint)).await?;
             v.sync_dir(&dir, Class::Data).await
         })
-        .await
+        .await?;
+        meta.snapshot = meta.snapshot.max(meta.checkpointed);
+        Ok(())
     }
 
     /// Writes a closed segment's index in the background.
@@ -184,6 +190,10 @@ impl Partition {
             if to <= view.log_start {
                 return Ok(());
             }
+            if meta.snapshot < to {
+                // What the manifest gives up is all that tells of its producers, unless a snapshot does (P4).
+                self.snapshot_producers(inc, &mut meta).await?;
+            }
             let mut manifest = meta.manifest.clone();
             manifest.log_start = to;
             manifest.segments.retain(|s| s.end > to);
@@ -213,6 +223,36 @@ impl Partition {
                 self.shared.handles.forget(&path);
             }
         }
+        Ok(())
+    }
+
+    /// Writes what is known of producers at the high watermark.
+    async fn snapshot_producers(&self, inc: &Incarnation, meta: &mut MetaWriter) -> Result<(), Failure> {
+        let (offset, producers) = {
+            let state = self.state.lock();
+            let (Life::Leading(leader), Some(view)) = (&state.life, self.view.load_full()) else {
+                return Err(Failure::Fenced);
+            };
+            (view.hwm, leader.producers.durable(view.hwm))
+        };
+        if meta.has_snapshot || !producers.is_empty() {
+            let snapshot = ProducerSnapshot {
+                format: FORMAT,
+                topic_id: self.spec.topic_id,
+                epoch: inc.epoch,
+                offset,
+                producers,
+            };
+            let (v, dir, nonce) =
+                (self.shared.volume.clone(), self.spec.dir.clone(), self.shared.entropy.u64());
+            let (name, bytes) = (names::producers(inc.epoch), docs::encode(&snapshot));
+            guarded(self.shared.config.sync_timeout, async move {
+                replace_durably(&*v, &dir, &name, nonce, bytes).await
+            })
+            .await?;
+            (meta.has_snapshot, meta.manifest.has_producers) = (true, true);
+        }
+        meta.snapshot = offset;
         Ok(())
     }
 

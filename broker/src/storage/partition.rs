@@ -71,6 +71,10 @@ pub(super) struct MetaWriter {
     pub manifest: Manifest,
     /// The offset of the last checkpoint written.
     pub checkpointed: Offset,
+    /// Producers of all batches before this offset are in a durable snapshot, or none was known there.
+    pub snapshot: Offset,
+    /// This epoch has written a snapshot file.
+    pub has_snapshot: bool,
 }
 
 pub(super) enum Life {

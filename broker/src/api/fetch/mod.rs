@@ -13,7 +13,10 @@
 mod allotment;
 mod arrivals;
 pub(super) mod encode;
+mod held;
 mod pass;
+
+pub use held::Held;
 
 use super::RequestContext;
 use arrivals::Arrivals;
@@ -45,7 +48,9 @@ pub async fn handle(cx: &RequestContext, req: FetchRequest) -> FetchResponse {
     loop {
         let rows = pass::find_all(cx, &req);
         let mut arrivals = Arrivals::watch(&rows, &notify);
-        let pass = Pass::read(cx, &req, rows, max_bytes).await;
+        let room = cx.broker.fetched.room(max_bytes);
+        let pass = Pass::read(cx, &req, rows, room.bytes()).await;
+        drop(room);
         if is_last || pass.is_urgent || pass.bytes >= min_bytes {
             return pass.response;
         }

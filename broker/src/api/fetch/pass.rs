@@ -4,6 +4,7 @@
 //! delay; a partition whose log failed and heals is read on, as far as it is durable.
 
 use super::allotment::{Allotment, Portion};
+use super::held::Held;
 use super::{FIRST_WITH_ZSTD, OPENING_PATIENCE};
 use crate::api::patience::SIDE_BY_SIDE;
 use crate::api::{batches, partitions, RequestContext};
@@ -57,6 +58,7 @@ impl Pass {
             version: cx.api_version,
             committed: req.isolation_level == READ_COMMITTED,
             clock: cx.broker.env.clock.clone(),
+            held: cx.broker.fetched.clone(),
             allotment: Allotment::new(max_bytes),
             bytes: 0,
             is_urgent: rows.is_empty(),
@@ -98,6 +100,7 @@ struct Reader {
     version: i16,
     committed: bool,
     clock: Arc<dyn Clock>,
+    held: Held,
     allotment: Allotment,
     bytes: usize,
     is_urgent: bool,
@@ -265,7 +268,7 @@ impl Reader {
         if self.version < FIRST_WITH_ZSTD && batches::has_zstd(&read.records) {
             return Err(ResponseError::UnsupportedCompressionType);
         }
-        Ok(Outcome::Records(read.records, read.marks))
+        Ok(Outcome::Records(self.held.hold(read.records), read.marks))
     }
 
     /// Whether the client's last record is not of this log, as Kafka's `Partition.readRecords` decides it.

@@ -112,21 +112,27 @@ fn join(host: &str, port: u16) -> String {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT; and SIGHUP, which a closed terminal sends.
 struct Stop {
     terminate: Signal,
+    hangup: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
     fn new() -> std::io::Result<Stop> {
-        Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Stop {
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// Returns when asked to stop, once for each time.
     async fn asked(&mut self) {
         tokio::select! { biased;
             _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
             _ = self.interrupt.recv() => {}
         }
     }

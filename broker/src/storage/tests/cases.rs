@@ -185,7 +185,7 @@ async fn a_segment_that_a_deposed_leader_still_writes_to_does_not_exist_past_its
 #[tokio::test]
 async fn case_31_and_33_fetch_returns_the_batch_that_holds_the_offset_and_the_first_one_whole() {
     let bed = Bed::new();
-    for body in ["a", "b"] {
+    for body in ["two records: a, b", "two records: c, d"] {
         bed.append(testing::plain(2, body.as_bytes())).await.unwrap();
     }
     for (at, base) in [(0, 0), (1, 0), (2, 2), (3, 2)] {

@@ -229,3 +229,37 @@ async fn case_04_a_rolled_segment_and_a_replaced_file_keep_their_names_through_a
         assert_eq!(bed.bodies(to).await.len() as i64, n - to, "seed {seed}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn giving_up_the_whole_log_does_not_forget_its_producers() {
+    for way in 0..4 {
+        // Longer than the sweep's leap in time: who is silent for long is forgotten by right.
+        let producer_expiry = std::time::Duration::from_secs(30 * 24 * 3600);
+        let config = crate::config::StorageConfig { producer_expiry, ..small() };
+        let topic = TopicConfig { segment_bytes: 300, ..small_topic() };
+        let mut bed = Bed::with(MemVolume::new(), config, topic);
+        let batch = |seq: i32| testing::raw(1, b"x", 1000, (1000, 0, seq));
+        for seq in 0..20 {
+            bed.append(batch(seq)).await.unwrap();
+        }
+        if way % 2 == 1 {
+            bed.engine.shutdown().await;
+            bed = bed.kill();
+            for seq in 20..23 {
+                bed.append(batch(seq)).await.unwrap();
+            }
+        }
+        let n = bed.marks().await.1;
+        if way < 2 {
+            bed.partition.delete_records(None).await.unwrap();
+        } else {
+            bed.clock.wall.fetch_add(8 * 24 * 3600 * 1000, std::sync::atomic::Ordering::SeqCst);
+            bed.engine.sweep().await;
+        }
+        assert_eq!(bed.marks().await, (n, n), "way {way}");
+        let bed = bed.power_cut(way);
+        let again = bed.append(batch(n as i32 - 1)).await;
+        assert_eq!(again.map(|a| a.base_offset.0), Ok(n - 1), "way {way}: a retry is known");
+        assert_eq!(bed.append(batch(n as i32)).await.unwrap().base_offset.0, n, "way {way}");
+    }
+}
