@@ -40,8 +40,14 @@ fn check_batch(records: &Bytes) {
         assert_eq!((back.base_offset, back.leader_epoch, back.size), (42, 7, head.size));
         assert!(batch::crc_matches(&stored, &back));
         assert_eq!(stored[HEADER_LEN..], records[HEADER_LEN..]);
+        assert_eq!(back.is_log_append_time(), append_time.is_some());
+        // Under CreateTime nothing else changes, unless the client claimed the other type (as Kafka, the topic's
+        // type is stored, and so the checksum changes).
         if append_time.is_none() {
-            assert_eq!(stored[16..], records[16..]);
+            assert_eq!(stored[23..], records[23..]);
+            if !head.is_log_append_time() {
+                assert_eq!(stored[16..], records[16..]);
+            }
         }
     }
 }
