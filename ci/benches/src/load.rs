@@ -1,6 +1,6 @@
 //! Clients that put a load on the broker: many connections on one thread, for the two cores are shared.
 
-use crate::wire;
+use crate::wire::{self, Source};
 use anyhow::{bail, ensure, Context, Result};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -176,45 +176,44 @@ pub fn long_poll(addr: SocketAddr, frames: Vec<Vec<u8>>, time: Duration) -> Resu
     let plans: Vec<Producer> =
         frames.into_iter().map(|f| Producer { frames: vec![f], payload: 0, in_flight: 1 }).collect();
     let mut answers = 0;
-    drive(addr, &plans, Limit { time, bytes: u64::MAX }, |body, _, _| {
+    drive(addr, &plans, Limit { time, bytes: u64::MAX }, |mut body, _, _| {
         answers += 1;
-        wire::walk_fetched(body, |_| ())
+        wire::walk_fetched(&mut body, |_| ())
     })?;
     Ok(answers)
 }
 
-/// Fetches `partitions` of a topic from offset 0, one request at a time as one consumer does, starting over
-/// at the end, and throws the bytes away. Returns bytes and time.
-pub fn consume(
-    addr: SocketAddr,
-    topic: &str,
-    first: i32,
-    partitions: usize,
-    limit: Limit,
-) -> Result<Outcome> {
-    let mut stream = TcpStream::connect(addr)?;
+/// Fetches the first `partitions` of a topic from offset 0, one request at a time as one consumer does, and throws
+/// the bytes away. A partition that is read to its end starts over: there is always something to fetch.
+pub fn consume(addr: SocketAddr, topic: &str, partitions: usize, limit: Limit) -> Result<Outcome> {
+    let all: Vec<i32> = (0..partitions as i32).collect();
+    let mut ends = vec![0i64; partitions];
+    for (partition, error, end) in wire::Client::connect(addr)?.ends(topic, &all)? {
+        ensure!(error == 0 && end > 0, "there is nothing to consume in {topic}-{partition} (error {error})");
+        if let Some(slot) = ends.get_mut(partition as usize) {
+            *slot = end;
+        }
+    }
+    let stream = TcpStream::connect(addr)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
+    let mut stream = wire::Stream::new(stream, 1 << 20);
     let mut offsets = vec![0i64; partitions];
-    let mut buf = vec![0u8; 1 << 20];
     let mut out = Outcome::default();
     let start = Instant::now();
     while start.elapsed() < limit.time && out.bytes < limit.bytes {
         let asked = Instant::now();
-        stream.write_all(&wire::fetch(topic, first, &offsets, 100, 1 << 20)?)?;
-        let len = wire::read_answer(&mut stream, &mut buf)?;
+        stream.send(&wire::fetch(topic, 0, &offsets, 100, 1 << 20)?)?;
+        stream.skip(4)?;
         let mut got = 0;
-        wire::walk_fetched(&buf[..len], |f| {
+        wire::walk_fetched(&mut stream, |f| {
             got += f.bytes;
-            let slot = usize::try_from(f.partition - first).ok().and_then(|i| offsets.get_mut(i));
-            if let (Some(slot), Some(next)) = (slot, f.next) {
-                *slot = next;
+            let p = usize::try_from(f.partition).unwrap_or(usize::MAX);
+            if let (Some(slot), Some(end), Some(next)) = (offsets.get_mut(p), ends.get(p), f.next) {
+                *slot = if next >= *end { 0 } else { next };
             }
         })?;
-        if got == 0 {
-            ensure!(offsets.iter().any(|&o| o > 0), "there is nothing to consume in {topic}");
-            offsets.fill(0);
-        }
+        ensure!(got > 0, "a fetch of {topic} brought nothing");
         out.bytes += got as u64;
         out.latencies.push(asked.elapsed());
     }

@@ -297,7 +297,7 @@ pub fn consume(b: &mut Bench) -> Result<()> {
             let raw = raw::loopback(MIB, b.time() / 2)?;
             let limit = Limit { time: b.time(), bytes: u64::MAX };
             let before = b.main()?.broker.cpu()?;
-            let out = load::consume(addr, "consume", 0, partitions, limit)?;
+            let out = load::consume(addr, "consume", partitions, limit)?;
             work.push((b.main()?.broker.cpu()? - before) / (out.bytes as f64 / MIB as f64));
             raw_runs.push(raw);
             runs.push(out.bytes_per_s());

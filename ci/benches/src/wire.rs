@@ -117,43 +117,105 @@ pub fn fetch(
     frame(FETCH_VERSION, &body)
 }
 
-/// Reads numbers at the front of a response, and says so when it ends early.
-struct Cursor<'a>(&'a [u8]);
+/// Where a response is read from, front to back.
+pub trait Source {
+    /// The next `n` bytes, few of them.
+    fn pull(&mut self, n: usize) -> Result<&[u8]>;
 
-impl<'a> Cursor<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
-        ensure!(self.0.len() >= n, "a response ends early");
-        let (head, tail) = self.0.split_at(n);
-        self.0 = tail;
-        Ok(head)
-    }
+    fn skip(&mut self, n: usize) -> Result<()>;
 
     fn i16(&mut self) -> Result<i16> {
-        Ok(self.take(2)?.get_i16())
+        Ok(self.pull(2)?.get_i16())
     }
 
     fn i32(&mut self) -> Result<i32> {
-        Ok(self.take(4)?.get_i32())
+        Ok(self.pull(4)?.get_i32())
     }
 
-    fn string(&mut self) -> Result<&'a [u8]> {
+    fn skip_string(&mut self) -> Result<()> {
         let n = self.i16()?;
-        self.take(usize::try_from(n).unwrap_or(0))
+        self.skip(usize::try_from(n).unwrap_or(0))
+    }
+}
+
+impl Source for &[u8] {
+    fn pull(&mut self, n: usize) -> Result<&[u8]> {
+        ensure!(self.len() >= n, "a response ends early");
+        let (head, tail) = self.split_at(n);
+        *self = tail;
+        Ok(head)
+    }
+
+    fn skip(&mut self, n: usize) -> Result<()> {
+        self.pull(n).map(drop)
+    }
+}
+
+/// A connection read through a small window, so that what is thrown away stays in the processor's cache, as it does
+/// for the raw reader.
+pub struct Stream {
+    stream: TcpStream,
+    window: Vec<u8>,
+    at: usize,
+    end: usize,
+}
+
+impl Stream {
+    pub fn new(stream: TcpStream, window: usize) -> Self {
+        Stream { stream, window: vec![0; window], at: 0, end: 0 }
+    }
+
+    pub fn send(&mut self, frame: &[u8]) -> Result<()> {
+        self.stream.write_all(frame).context("sending to the broker")
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        if self.at == self.end {
+            (self.at, self.end) = (0, 0);
+        } else if self.end == self.window.len() {
+            self.window.copy_within(self.at..self.end, 0);
+            (self.at, self.end) = (0, self.end - self.at);
+        }
+        let n = self.stream.read(&mut self.window[self.end..])?;
+        ensure!(n > 0, "the broker closed the connection");
+        self.end += n;
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn pull(&mut self, n: usize) -> Result<&[u8]> {
+        while self.end - self.at < n {
+            self.fill()?;
+        }
+        self.at += n;
+        Ok(&self.window[self.at - n..self.at])
+    }
+
+    fn skip(&mut self, mut n: usize) -> Result<()> {
+        loop {
+            let here = n.min(self.end - self.at);
+            self.at += here;
+            n -= here;
+            if n == 0 {
+                return Ok(());
+            }
+            self.fill()?;
+        }
     }
 }
 
 /// How many partitions a produce response (version 7) acknowledges; an error if one was refused.
-pub fn check_produced(body: &[u8]) -> Result<usize> {
-    let mut c = Cursor(body);
-    c.i32()?;
+pub fn check_produced(mut body: &[u8]) -> Result<usize> {
+    body.i32()?;
     let mut acked = 0;
-    for _ in 0..c.i32()? {
-        c.string()?;
-        for _ in 0..c.i32()? {
-            let partition = c.i32()?;
-            let error = c.i16()?;
+    for _ in 0..body.i32()? {
+        body.skip_string()?;
+        for _ in 0..body.i32()? {
+            let partition = body.i32()?;
+            let error = body.i16()?;
             ensure!(error == 0, "produce to partition {partition} was refused with error {error}");
-            c.take(24)?;
+            body.skip(24)?;
             acked += 1;
         }
     }
@@ -168,45 +230,48 @@ pub struct Fetched {
     pub next: Option<i64>,
 }
 
-/// Walks a fetch response (version 11) from batch header to batch header; the records stay closed.
-pub fn walk_fetched(body: &[u8], mut each: impl FnMut(Fetched)) -> Result<()> {
-    let mut c = Cursor(body);
-    c.i32()?;
-    c.i32()?;
-    let error = c.i16()?;
+/// Walks a fetch response (version 11, without its length) from batch header to batch header; the records stay
+/// closed.
+pub fn walk_fetched(from: &mut impl Source, mut each: impl FnMut(Fetched)) -> Result<()> {
+    from.skip(8)?;
+    let error = from.i16()?;
     ensure!(error == 0, "fetch was refused with error {error}");
-    c.i32()?;
-    for _ in 0..c.i32()? {
-        c.string()?;
-        for _ in 0..c.i32()? {
-            let partition = c.i32()?;
-            let error = c.i16()?;
+    from.skip(4)?;
+    for _ in 0..from.i32()? {
+        from.skip_string()?;
+        for _ in 0..from.i32()? {
+            let partition = from.i32()?;
+            let error = from.i16()?;
             ensure!(error == 0, "fetch of partition {partition} was refused with error {error}");
-            c.take(24)?;
-            for _ in 0..c.i32()?.max(0) {
-                c.take(16)?;
+            from.skip(24)?;
+            for _ in 0..from.i32()?.max(0) {
+                from.skip(16)?;
             }
-            c.i32()?;
-            let len = usize::try_from(c.i32()?).unwrap_or(0);
-            each(Fetched { partition, bytes: len, next: after_last_batch(c.take(len)?) });
+            from.skip(4)?;
+            let bytes = usize::try_from(from.i32()?).unwrap_or(0);
+            each(Fetched { partition, bytes, next: after_last_batch(from, bytes)? });
         }
     }
     Ok(())
 }
 
-/// The offset that follows the last whole batch.
-fn after_last_batch(mut records: &[u8]) -> Option<i64> {
+/// Passes over `left` bytes of batches; the offset that follows the last whole one.
+fn after_last_batch(from: &mut impl Source, mut left: usize) -> Result<Option<i64>> {
+    const HEAD: usize = 61;
     let mut next = None;
-    while records.len() >= 61 {
-        let base = (&records[0..8]).get_i64();
-        let len = 12 + usize::try_from((&records[8..12]).get_i32()).ok()?;
-        if len > records.len() {
-            break;
-        }
-        next = Some(base + i64::from((&records[23..27]).get_i32()) + 1);
-        records = &records[len..];
+    while left >= HEAD {
+        let head = from.pull(HEAD)?;
+        let base = (&head[0..8]).get_i64();
+        let len = 12 + usize::try_from((&head[8..12]).get_i32()).context("a batch of negative length")?;
+        let last = i64::from((&head[23..27]).get_i32());
+        left -= HEAD;
+        let Some(rest) = len.checked_sub(HEAD).filter(|rest| *rest <= left) else { break };
+        from.skip(rest)?;
+        left -= rest;
+        next = Some(base + last + 1);
     }
-    next
+    from.skip(left)?;
+    Ok(next)
 }
 
 /// Reads one response, without its length, into `buf`.
@@ -328,9 +393,9 @@ mod tests {
             let b = batch(records, size).unwrap();
             assert!(b.len() <= size && b.len() + 2 * records >= size, "{} of {size}", b.len());
             assert_eq!((&b[53..57]).get_i32(), -1, "base sequence");
-            assert_eq!(after_last_batch(&b), Some(records as i64));
-            let twice = [&b[..], &b[..], &b[..20]].concat();
-            assert_eq!(after_last_batch(&twice), Some(records as i64));
+            assert_eq!(after_last_batch(&mut &b[..], b.len()).unwrap(), Some(records as i64));
+            let cut = [&b[..], &b[..], &b[..70]].concat();
+            assert_eq!(after_last_batch(&mut &cut[..], cut.len()).unwrap(), Some(records as i64));
         }
     }
 
@@ -368,7 +433,7 @@ mod tests {
         ResponseHeader::default().encode(&mut buf, 0).unwrap();
         FetchResponse::default().with_responses(vec![t]).encode(&mut buf, FETCH_VERSION).unwrap();
         let mut seen = Vec::new();
-        walk_fetched(&buf, |f| seen.push((f.partition, f.bytes, f.next))).unwrap();
+        walk_fetched(&mut &buf[..], |f| seen.push((f.partition, f.bytes, f.next))).unwrap();
         assert_eq!(seen, vec![(3, records.len(), Some(5)), (4, 0, None)]);
     }
 }
