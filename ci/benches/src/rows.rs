@@ -251,8 +251,8 @@ fn never_idle(b: &mut Bench) -> Result<()> {
         ),
         "",
         "",
-        "never, the hand-over apart: < 5 %",
-        idle < 0.05,
+        "never: < 1 %",
+        idle < 0.01,
     ));
     Ok(())
 }
