@@ -1,0 +1,24 @@
+//! The simulator: thousands of seeded lives of a broker, each on a model of one shared volume.
+//!
+//! Modules, in the order in which a life uses them; one imports only what stands below it.
+//!
+//! ```text
+//! cli/        the commands; runner/ shrink/ matrix/ coverage/ play/ behind them
+//! view/       the page that shows one life
+//! life/       one life: chaos, heal, prove; its verdict
+//! check/      the promises P1-P13, held against the history and the media
+//! workload/   who uses the broker: producers, consumers, groups, admin
+//! client/     a small Kafka client: the wire, and nothing of the broker's code
+//! world/      nodes, processes, clocks; carries the plan's faults out
+//! history/    what happened, with true time: the ledger, and its hash
+//! scenario/   scenario files, and the plan that a seed draws from one
+//! volume/     the model of a shared volume; knows the broker's `Volume` trait and nothing else of it
+//! ```
+//!
+//! Everything but `scenario/` and the commands' parents runs on madsim: build with `--cfg madsim`
+//! (the aliases in `.cargo/config.toml` do).
+
+#[cfg(madsim)]
+pub mod history;
+#[cfg(madsim)]
+pub mod volume;
