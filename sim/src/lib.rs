@@ -20,5 +20,6 @@
 
 #[cfg(madsim)]
 pub mod history;
+pub mod view;
 #[cfg(madsim)]
 pub mod volume;
