@@ -19,7 +19,13 @@
 //! (the aliases in `.cargo/config.toml` do).
 
 #[cfg(madsim)]
+pub mod check;
+#[cfg(madsim)]
+pub mod client;
+#[cfg(madsim)]
 pub mod history;
 pub mod view;
 #[cfg(madsim)]
 pub mod volume;
+#[cfg(madsim)]
+pub mod workload;

@@ -1,10 +1,33 @@
 //! What happened in one life, with true time: the ledger that the checkers read, and its hash.
+//!
+//! Promises: events stand in the order in which they happened, each with the simulated time at which it was
+//! recorded; two lives with the same events at the same times, volume operations included, have the same
+//! hash. Recording draws no random number and takes no simulated time.
+//!
+//! It does not promise that what a client recorded is what the broker did: an event says what one side saw.
 
+mod batch;
+mod event;
+
+pub use batch::{BatchInfo, BatchReader, HEADER_LEN};
+pub use event::*;
+
+use crate::volume::OpEvent;
 use parking_lot::Mutex;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
+
+/// The place of an event in its history.
+pub type Index = usize;
+
+/// An event, with the true time at which it was recorded.
+#[derive(Clone, Debug)]
+pub struct Stamped {
+    pub at: Duration,
+    pub event: Event,
+}
 
 /// Appends events of one life; clones write to the same history.
 #[derive(Clone, Default)]
@@ -12,23 +35,36 @@ pub struct History(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    events: Vec<(Duration, Event)>,
+    events: Vec<Stamped>,
+    /// Only kept if somebody is going to look at them: there are many.
+    operations: Vec<OpEvent>,
+    keeps_operations: bool,
     hash: Xxh3,
 }
 
-#[derive(Clone, Debug, Hash)]
-pub enum Event {
-    /// Something that was done to the brokers, the network or the volume.
-    World(String),
-}
-
 impl History {
+    /// `record`: volume operations are kept, and not just hashed. A page that shows the life needs them, the
+    /// checkers do not.
+    pub fn new(record: bool) -> History {
+        History(Arc::new(Mutex::new(Inner { keeps_operations: record, ..Inner::default() })))
+    }
+
     /// Appends an event at the present simulated time, which never goes back.
-    pub fn record(&self, event: Event) {
-        let now = madsim::time::TimeHandle::current().elapsed();
+    pub fn record(&self, event: Event) -> Index {
+        let at = now();
         let mut inner = self.0.lock();
-        (now, &event).hash(&mut inner.hash);
-        inner.events.push((now, event));
+        (at, &event).hash(&mut inner.hash);
+        inner.events.push(Stamped { at, event });
+        inner.events.len() - 1
+    }
+
+    /// Appends an operation on the volume.
+    pub fn record_operation(&self, operation: &OpEvent) {
+        let mut inner = self.0.lock();
+        operation.hash(&mut inner.hash);
+        if inner.keeps_operations {
+            inner.operations.push(operation.clone());
+        }
     }
 
     /// A hash of everything so far: equal for two runs of one seed, or replay is broken.
@@ -36,7 +72,21 @@ impl History {
         self.0.lock().hash.finish()
     }
 
-    pub fn events(&self) -> Vec<(Duration, Event)> {
+    pub fn events(&self) -> Vec<Stamped> {
         self.0.lock().events.clone()
     }
+
+    /// All events; the history is empty afterwards, but for its hash.
+    pub fn take_events(&self) -> Vec<Stamped> {
+        std::mem::take(&mut self.0.lock().events)
+    }
+
+    pub fn operations(&self) -> Vec<OpEvent> {
+        self.0.lock().operations.clone()
+    }
+}
+
+/// True time since the life began, whatever the clocks of its nodes say.
+pub fn now() -> Duration {
+    madsim::time::TimeHandle::current().elapsed()
 }

@@ -1,0 +1,299 @@
+//! A small Kafka client: the wire, and nothing of the broker's code.
+//!
+//! Promises: a call ends within its deadline (and the few seconds that connecting may take), with the
+//! response, or with why there is none ([`Lost`]): and then it says whether the request was sent. It never
+//! sends a request twice by itself: trying again is a decision, and the caller's.
+//!
+//! It finds brokers as clients do: by the bootstrap addresses in turn, then by what Metadata and
+//! FindCoordinator say. When anything goes wrong with a connection it forgets what it knew.
+
+mod conn;
+pub mod records;
+
+use crate::history::Lost;
+use bytes::{BufMut, Bytes, BytesMut};
+use conn::{Conn, Pending};
+use kafka_protocol::messages::find_coordinator_request::FindCoordinatorRequest;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{
+    ApiKey, GroupId, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The versions that this client speaks: for each API the newest but one or two that names topics by name.
+pub mod version {
+    pub const PRODUCE: i16 = 9;
+    pub const FETCH: i16 = 12;
+    pub const LIST_OFFSETS: i16 = 7;
+    pub const METADATA: i16 = 12;
+    pub const FIND_COORDINATOR: i16 = 3;
+    pub const JOIN_GROUP: i16 = 9;
+    pub const SYNC_GROUP: i16 = 5;
+    pub const HEARTBEAT: i16 = 4;
+    pub const LEAVE_GROUP: i16 = 5;
+    pub const OFFSET_COMMIT: i16 = 8;
+    pub const OFFSET_FETCH: i16 = 7;
+    pub const CREATE_TOPICS: i16 = 7;
+    pub const DELETE_TOPICS: i16 = 6;
+    pub const CREATE_PARTITIONS: i16 = 3;
+    pub const DELETE_RECORDS: i16 = 2;
+    pub const INCREMENTAL_ALTER_CONFIGS: i16 = 1;
+    pub const INIT_PRODUCER_ID: i16 = 4;
+}
+
+/// Who is to answer.
+#[derive(Clone, Debug)]
+pub enum Target {
+    Any,
+    Leader(Arc<str>, i32),
+    Coordinator(Arc<str>),
+}
+
+pub struct Client {
+    id: StrBytes,
+    bootstrap: Arc<[SocketAddr]>,
+    /// The bootstrap address to be tried next.
+    next: usize,
+    conns: BTreeMap<SocketAddr, Conn>,
+    leaders: BTreeMap<(Arc<str>, i32), SocketAddr>,
+    coordinators: BTreeMap<Arc<str>, SocketAddr>,
+    deadline: Duration,
+}
+
+/// A request that was sent.
+pub struct InFlight<R> {
+    pending: Pending,
+    version: i16,
+    deadline: Duration,
+    kind: PhantomData<fn() -> R>,
+}
+
+impl<R: Request> InFlight<R> {
+    pub async fn answer(self) -> Result<R::Response, Lost> {
+        decode::<R>(self.version, self.pending.wait(self.deadline).await?)
+    }
+}
+
+fn decode<R: Request>(version: i16, mut frame: Bytes) -> Result<R::Response, Lost> {
+    let garbled =
+        |what: &str, e: String| Lost::Garbled(format!("{:?} {what}: {e}", ApiKey::try_from(R::KEY)));
+    // The frame begins behind the correlation id; what is left of a flexible header is its tagged fields.
+    if R::Response::header_version(version) >= 1 {
+        let mut whole = BytesMut::with_capacity(frame.len() + 4);
+        whole.put_i32(0);
+        whole.put_slice(&frame);
+        frame = whole.freeze();
+        ResponseHeader::decode(&mut frame, 1).map_err(|e| garbled("header", e.to_string()))?;
+    }
+    let response = R::Response::decode(&mut frame, version).map_err(|e| garbled("body", e.to_string()))?;
+    match frame.len() {
+        0 => Ok(response),
+        n => Err(garbled("body", format!("{n} bytes are left over"))),
+    }
+}
+
+impl Client {
+    pub fn new(name: &str, bootstrap: Arc<[SocketAddr]>, deadline: Duration) -> Client {
+        assert!(!bootstrap.is_empty(), "a client needs somewhere to begin");
+        Client {
+            id: StrBytes::from_string(name.to_owned()),
+            bootstrap,
+            next: 0,
+            conns: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            coordinators: BTreeMap::new(),
+            deadline,
+        }
+    }
+
+    /// Sends a request and waits for its response.
+    pub async fn call<R: Request>(
+        &mut self,
+        target: &Target,
+        version: i16,
+        request: &R,
+    ) -> Result<R::Response, Lost> {
+        let (addr, in_flight) = self.send(target, version, request, true).await?;
+        let answer = in_flight.answer().await;
+        if answer.is_err() {
+            self.forget(addr);
+        }
+        answer
+    }
+
+    /// Sends a request; its answer can be waited for while others are sent.
+    pub async fn start<R: Request>(
+        &mut self,
+        target: &Target,
+        version: i16,
+        request: &R,
+    ) -> Result<InFlight<R>, Lost> {
+        Ok(self.send(target, version, request, true).await?.1)
+    }
+
+    /// Sends a request that is never answered (acks=0).
+    pub async fn tell<R: Request>(&mut self, target: &Target, version: i16, request: &R) -> Result<(), Lost> {
+        self.send(target, version, request, false).await.map(drop)
+    }
+
+    async fn send<R: Request>(
+        &mut self,
+        target: &Target,
+        version: i16,
+        request: &R,
+        answered: bool,
+    ) -> Result<(SocketAddr, InFlight<R>), Lost> {
+        let addr = self.find(target).await?;
+        let (id, deadline) = (self.id.clone(), self.deadline);
+        let conn = self.conn(addr).await?;
+        let pending = conn.send(answered, |correlation| frame(version, correlation, id, request)).await?;
+        Ok((addr, InFlight { pending, version, deadline, kind: PhantomData }))
+    }
+
+    /// Drops the connection and all that was known: the broker may be gone, or lead no more.
+    pub fn forget(&mut self, addr: SocketAddr) {
+        self.conns.remove(&addr);
+        self.forget_roles();
+    }
+
+    /// Somebody else leads now, or coordinates.
+    pub fn forget_roles(&mut self) {
+        self.leaders.clear();
+        self.coordinators.clear();
+    }
+
+    /// Closes all connections.
+    pub fn disconnect(&mut self) {
+        self.conns.clear();
+        self.forget_roles();
+    }
+
+    async fn conn(&mut self, addr: SocketAddr) -> Result<&mut Conn, Lost> {
+        if self.conns.get(&addr).is_some_and(|c| !c.is_open()) {
+            self.forget(addr);
+        }
+        if !self.conns.contains_key(&addr) {
+            match Conn::connect(addr).await {
+                Ok(conn) => drop(self.conns.insert(addr, conn)),
+                Err(lost) => {
+                    self.forget_roles();
+                    return Err(lost);
+                }
+            }
+        }
+        Ok(self.conns.get_mut(&addr).expect("it was just put there"))
+    }
+
+    async fn find(&mut self, target: &Target) -> Result<SocketAddr, Lost> {
+        match target {
+            Target::Any => self.any().await,
+            Target::Leader(topic, partition) => {
+                let key = (topic.clone(), *partition);
+                if !self.leaders.contains_key(&key) {
+                    self.metadata(Some(topic)).await.map_err(not_sent)?;
+                }
+                let leader = self.leaders.get(&key).copied();
+                leader.ok_or_else(|| Lost::NotSent(format!("{topic}-{partition} has no leader")))
+            }
+            Target::Coordinator(group) => {
+                if !self.coordinators.contains_key(group) {
+                    self.find_coordinator(group).await.map_err(not_sent)?;
+                }
+                let found = self.coordinators.get(group).copied();
+                found.ok_or_else(|| Lost::NotSent(format!("group {group} has no coordinator")))
+            }
+        }
+    }
+
+    /// An open connection, or else one to the first bootstrap address that lets us in.
+    async fn any(&mut self) -> Result<SocketAddr, Lost> {
+        if let Some(conn) = self.conns.values().find(|c| c.is_open()) {
+            return Ok(conn.addr());
+        }
+        let mut last = Lost::NotSent("no address".into());
+        for _ in 0..self.bootstrap.len() {
+            let addr = self.bootstrap[self.next % self.bootstrap.len()];
+            match self.conn(addr).await {
+                Ok(_) => return Ok(addr),
+                Err(lost) => last = lost,
+            }
+            self.next += 1;
+        }
+        Err(last)
+    }
+
+    /// Asks for topics: one, or all of them; remembers who leads.
+    pub async fn metadata(&mut self, topic: Option<&Arc<str>>) -> Result<MetadataResponse, Lost> {
+        let topics = topic.map(|t| vec![MetadataRequestTopic::default().with_name(Some(topic_name(t)))]);
+        let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
+        let response = Box::pin(self.call(&Target::Any, version::METADATA, &request)).await?;
+        let brokers: BTreeMap<i32, SocketAddr> = response
+            .brokers
+            .iter()
+            .filter_map(|b| Some((b.node_id.0, format!("{}:{}", b.host.as_str(), b.port).parse().ok()?)))
+            .collect();
+        for topic in response.topics.iter().filter(|t| t.error_code == 0) {
+            let Some(name) = &topic.name else { continue };
+            let name: Arc<str> = name.as_str().into();
+            for p in &topic.partitions {
+                match brokers.get(&p.leader_id.0) {
+                    Some(leader) => drop(self.leaders.insert((name.clone(), p.partition_index), *leader)),
+                    None => drop(self.leaders.remove(&(name.clone(), p.partition_index))),
+                }
+            }
+        }
+        Ok(response)
+    }
+
+    async fn find_coordinator(&mut self, group: &Arc<str>) -> Result<(), Lost> {
+        let request = FindCoordinatorRequest::default()
+            .with_key(StrBytes::from_string(group.to_string()))
+            .with_key_type(0);
+        let r = Box::pin(self.call(&Target::Any, version::FIND_COORDINATOR, &request)).await?;
+        if r.error_code == 0 {
+            if let Ok(addr) = format!("{}:{}", r.host.as_str(), r.port).parse() {
+                self.coordinators.insert(group.clone(), addr);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whatever was lost on the way to find the broker: the request itself was not sent.
+fn not_sent(lost: Lost) -> Lost {
+    match lost {
+        Lost::NotSent(why) | Lost::CutOff(why) => Lost::NotSent(why),
+        Lost::TimedOut | Lost::Unanswered => Lost::NotSent("no broker says who is in charge".into()),
+        garbled @ Lost::Garbled(_) => garbled,
+    }
+}
+
+pub fn topic_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_owned()))
+}
+
+pub fn group_id(name: &str) -> GroupId {
+    GroupId(StrBytes::from_string(name.to_owned()))
+}
+
+/// Length, header, body.
+fn frame<R: Request>(version: i16, correlation_id: i32, client: StrBytes, request: &R) -> BytesMut {
+    let key = ApiKey::try_from(R::KEY).expect("a known API");
+    let header = RequestHeader::default()
+        .with_request_api_key(R::KEY)
+        .with_request_api_version(version)
+        .with_correlation_id(correlation_id)
+        .with_client_id(Some(client));
+    let mut b = BytesMut::new();
+    b.put_i32(0);
+    header.encode(&mut b, key.request_header_version(version)).expect("a header encodes");
+    request.encode(&mut b, version).expect("what this client asks can be encoded");
+    let size = b.len() as i32 - 4;
+    b[..4].copy_from_slice(&size.to_be_bytes());
+    b
+}

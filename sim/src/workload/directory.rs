@@ -1,0 +1,102 @@
+//! Which topic a name stands for, and when that is certain.
+//!
+//! Produce and Fetch name topics, and a name can be given to another topic. A client learns the id from Metadata
+//! or CreateTopics; from then on it is certain until a deletion of *that id* is sent, since only our own
+//! clients delete, and delete by id. A request whose name was certain from its sending to its answer
+//! concerned that id. One that was under way while a deletion was says nothing certain.
+
+use crate::history::{Event, History, Place, Who};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Shared by all clients of a life; clones are the same directory.
+#[derive(Clone, Default)]
+pub struct Directory(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    topics: BTreeMap<Arc<str>, Known>,
+    /// Ids of which a deletion was sent.
+    deleted: BTreeSet<Uuid>,
+    groups: BTreeSet<Arc<str>>,
+}
+
+struct Known {
+    id: Uuid,
+    partitions: i32,
+}
+
+impl Directory {
+    /// A broker says that `topic` is `id`.
+    pub fn saw(&self, history: &History, who: Who, topic: &Arc<str>, id: Uuid, partitions: i32) {
+        let mut inner = self.0.lock();
+        if id.is_nil() || inner.deleted.contains(&id) {
+            return;
+        }
+        let is_news = inner.topics.get(topic).is_none_or(|k| k.id != id || k.partitions != partitions);
+        if is_news {
+            inner.topics.insert(topic.clone(), Known { id, partitions });
+            history.record(Event::TopicSeen { who, topic: topic.clone(), id, partitions });
+        }
+    }
+
+    /// A deletion of `id` is about to be sent.
+    pub fn deleting(&self, id: Uuid) {
+        let mut inner = self.0.lock();
+        inner.deleted.insert(id);
+        inner.topics.retain(|_, known| known.id != id);
+    }
+
+    /// A partition, as a request that is sent now names it.
+    pub fn place(&self, topic: &Arc<str>, partition: i32) -> Place {
+        Place { topic: topic.clone(), partition, id: self.id(topic) }
+    }
+
+    /// The same, now that the answer is here.
+    pub fn still(&self, place: &Place) -> Place {
+        Place { id: place.id.filter(|id| self.id(&place.topic) == Some(*id)), ..place.clone() }
+    }
+
+    pub fn id(&self, topic: &Arc<str>) -> Option<Uuid> {
+        self.0.lock().topics.get(topic).map(|k| k.id)
+    }
+
+    /// Topics that surely exist, with their partitions as last seen.
+    pub fn topics(&self) -> Vec<(Arc<str>, i32)> {
+        self.0.lock().topics.iter().map(|(name, k)| (name.clone(), k.partitions)).collect()
+    }
+
+    pub fn note_group(&self, group: &Arc<str>) {
+        self.0.lock().groups.insert(group.clone());
+    }
+
+    /// Groups that anybody used.
+    pub fn groups(&self) -> Vec<Arc<str>> {
+        self.0.lock().groups.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[madsim::test]
+    async fn a_name_is_uncertain_while_its_topic_is_deleted_and_certain_again_as_another() {
+        let (directory, history) = (Directory::default(), History::default());
+        let (topic, old, new): (Arc<str>, _, _) = ("t".into(), Uuid::from_u128(1), Uuid::from_u128(2));
+        assert_eq!(directory.place(&topic, 0).id, None);
+        directory.saw(&history, Who(0), &topic, old, 1);
+        let sent = directory.place(&topic, 0);
+        assert_eq!(directory.still(&sent).id, Some(old));
+        directory.deleting(old);
+        assert_eq!(directory.still(&sent).id, None, "it may have met either");
+        // A late answer from before the deletion makes nothing certain.
+        directory.saw(&history, Who(0), &topic, old, 1);
+        assert_eq!(directory.id(&topic), None);
+        directory.saw(&history, Who(0), &topic, new, 1);
+        assert_eq!(directory.still(&sent).id, None);
+        assert_eq!(directory.place(&topic, 0).id, Some(new));
+    }
+}

@@ -1,0 +1,115 @@
+//! The end of a life: everything must come back, and everything is looked at.
+//!
+//! [`comes_back`] asks for what P13 promises: from the moment that it is called, every partition takes a batch
+//! with acks=all within lease + 5 s. Call it when the last fault is gone. [`read_all`] reads every partition from
+//! log start to end, and every group's offsets. What can't be had is an [`Event::NotProven`], which the checkers
+//! turn into broken promises.
+
+use super::consumer::{EARLIEST, LATEST};
+use super::{Ctx, User};
+use crate::history::{now, Event, Listed, Produced, Who};
+use futures::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Line = (Arc<str>, i32);
+
+/// P13: what comes on top of the lease.
+const GRACE: Duration = Duration::from_secs(5);
+/// For one request of a prover; shorter than all deadlines that it has to keep.
+const ATTEMPT: Duration = Duration::from_secs(4);
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long one partition may take to be read; there are no faults any more.
+const READING: Duration = Duration::from_secs(60);
+/// Bytes asked for at a time.
+const CHUNK: i32 = 1 << 20;
+const CORRUPT_MESSAGE: i16 = 2;
+
+/// Both halves, one after the other.
+pub async fn prove(ctx: &Ctx) {
+    comes_back(ctx).await;
+    read_all(ctx).await;
+}
+
+/// Probes every partition, side by side, until each took a batch or its time is over.
+pub async fn comes_back(ctx: &Ctx) {
+    let lines = all_lines(ctx);
+    let begun = now();
+    let until = begun + ctx.lease + GRACE;
+    join_all((0u64..).zip(lines).map(|(n, line)| probe_until(ctx, line, n, begun, until))).await;
+}
+
+fn all_lines(ctx: &Ctx) -> Vec<Line> {
+    let topics = ctx.directory.topics();
+    topics.into_iter().flat_map(|(t, n)| (0..n).map(move |p| (t.clone(), p))).collect()
+}
+
+fn prover(ctx: &Ctx) -> User {
+    User::new(ctx, Who::PROVER, ATTEMPT, ctx.rng(Who::PROVER))
+}
+
+async fn probe_until(ctx: &Ctx, line: Line, number: u64, begun: Duration, until: Duration) {
+    let mut user = prover(ctx);
+    let what = format!("{}-{} takes acks=all", line.0, line.1);
+    let mut attempt = 0u64;
+    loop {
+        // No two probes have the same records.
+        let answer = user.probe(&line, number << 32 | attempt).await;
+        attempt += 1;
+        if matches!(answer, Ok(Produced { code: 0, .. })) {
+            ctx.history.record(Event::Proven { what, took: now() - begun });
+            return;
+        }
+        if ctx.directory.id(&line.0).is_none() {
+            // Deleted meanwhile.
+            return;
+        }
+        if now() >= until {
+            ctx.history
+                .record(Event::NotProven { what: format!("{what}: {answer:?} after {attempt} attempts") });
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Reads everything that is there.
+pub async fn read_all(ctx: &Ctx) {
+    for line in all_lines(ctx) {
+        let mut user = prover(ctx);
+        let what = format!("{}-{} can be read", line.0, line.1);
+        match tokio::time::timeout(READING, read_line(&mut user, &line)).await {
+            Ok(()) => {}
+            Err(_) => drop(ctx.history.record(Event::NotProven { what })),
+        }
+    }
+}
+
+async fn edge(user: &mut User, line: &Line, which: i64) -> i64 {
+    loop {
+        if let Ok(Listed { code: 0, offset, .. }) = user.list_offset(line, which).await {
+            return offset;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn read_line(user: &mut User, line: &Line) {
+    let at = user.ctx.directory.place(&line.0, line.1);
+    let log_start = edge(user, line, EARLIEST).await;
+    let hwm = edge(user, line, LATEST).await;
+    let mut offset = log_start;
+    while offset < hwm {
+        let rows = user.fetch(&[(line.clone(), offset)], CHUNK, 0).await;
+        match rows.first().map(|(_, answer)| answer) {
+            Some(Ok(f)) if f.code == 0 && !f.batches.is_empty() => {
+                offset = f.batches.last().map_or(offset, |b| b.end()).max(offset + 1);
+            }
+            // Damaged: what lies behind it must be there all the same.
+            Some(Ok(f)) if f.code == CORRUPT_MESSAGE => offset += 1,
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    let at = user.ctx.directory.still(&at);
+    user.record(Event::FinalRead { at, log_start, hwm });
+}

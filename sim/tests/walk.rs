@@ -1,0 +1,210 @@
+//! One broker, its users, a kill and a power cut in the middle; then every promise is asked for.
+//!
+//! The volume is the broker's own model in memory, so that this holds workloads and checkers together without
+//! anything else of the simulator.
+#![cfg(madsim)]
+
+use bytes::Bytes;
+use highwater::config::BrokerConfig;
+use highwater::metrics::Metrics;
+use highwater::rt::{Env, OsClock, SeededEntropy, SoloHost};
+use highwater::server::Node;
+use highwater::volume::{Class, EntryKind, MemVolume, Volume};
+use highwater_sim::check::{self, Evidence, Verdict};
+use highwater_sim::history::{Event, History, Life, Phase};
+use highwater_sim::workload::{self, Ctx, Spec, TopicSpec};
+use madsim::runtime::{Handle, NodeHandle};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+const BROKER: &str = "10.0.0.1:9092";
+
+#[derive(serde::Deserialize)]
+struct Plan {
+    topic: Vec<TopicSpec>,
+    client: Vec<Spec>,
+}
+
+/// One life of the broker on `volume`; ends with its node.
+async fn serve(volume: MemVolume, history: History) {
+    history.record(Event::Broker { broker: 0, life: Life::Starting });
+    let config = BrokerConfig { listen: "0.0.0.0:9092".into(), ..BrokerConfig::default() };
+    let env = Env {
+        volume: Arc::new(volume.another_process()),
+        clock: Arc::new(OsClock),
+        entropy: Arc::new(SeededEntropy::new(madsim::rand::random())),
+        host: Arc::new(SoloHost { name: "10.0.0.1".into(), boot: "boot".into() }),
+    };
+    let node =
+        Node::start(env, Arc::new(config), Arc::new(Metrics::default())).await.expect("the broker starts");
+    history.record(Event::Broker { broker: 0, life: Life::Serving });
+    node.failed().await;
+}
+
+/// Everything on the volume, by path.
+async fn files(volume: &MemVolume) -> BTreeMap<String, Bytes> {
+    let mut files = BTreeMap::new();
+    let mut dirs = vec![String::new()];
+    while let Some(dir) = dirs.pop() {
+        for entry in volume.read_dir(&dir, Class::Data).await.expect("a directory") {
+            let path = if dir.is_empty() { entry.name } else { format!("{dir}/{}", entry.name) };
+            if entry.kind == EntryKind::Dir {
+                dirs.push(path);
+                continue;
+            }
+            let file = volume.open(&path, Class::Data).await.expect("a file");
+            let len = file.len().await.expect("a length");
+            let bytes = file.read_at(0, len as usize).await.expect("its bytes");
+            files.insert(path, bytes);
+        }
+    }
+    files
+}
+
+struct World {
+    volume: MemVolume,
+    broker: NodeHandle,
+    prover: NodeHandle,
+    history: History,
+    phase: watch::Sender<Phase>,
+    ctx: Ctx,
+}
+
+impl World {
+    fn new() -> World {
+        let history = History::new(false);
+        let handle = Handle::current();
+        let volume = MemVolume::new();
+        let (served, noted) = (volume.clone(), history.clone());
+        let ip = |s: &str| s.parse().expect("an address");
+        let broker = handle.create_node().name("broker").ip(ip("10.0.0.1"));
+        let broker = broker.init(move || serve(served.clone(), noted.clone())).build();
+        let prover = handle.create_node().name("prover").ip(ip("10.2.0.1")).build();
+        let (phase, seen) = watch::channel(Phase::Chaos);
+        let addr: SocketAddr = BROKER.parse().expect("an address");
+        let (watchdog, lease) = (Duration::from_secs(30), Duration::from_secs(10));
+        let ctx = Ctx::new(history.clone(), vec![addr], handle.seed(), seen, watchdog, lease);
+        World { volume, broker, prover, history, phase, ctx }
+    }
+
+    fn crash(&self, how: Life) {
+        self.history.record(Event::Broker { broker: 0, life: how });
+        let handle = Handle::current();
+        handle.kill(self.broker.id());
+        match how {
+            Life::PowerCut => self.volume.power_cut(&SeededEntropy::new(self.ctx.seed)),
+            _ => self.volume.crash_process(),
+        }
+        handle.restart(self.broker.id());
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.history.record(Event::Phase(phase));
+        self.phase.send_replace(phase);
+    }
+
+    /// Runs a step of a life on the prover's node.
+    async fn step<F>(&self, work: impl FnOnce(Ctx) -> F)
+    where
+        F: std::future::Future<Output = ()> + Send + 'static,
+    {
+        self.prover.spawn(work(self.ctx.clone())).await.expect("a step of a life ends");
+    }
+}
+
+struct Walked {
+    hash: u64,
+    evidence: Evidence,
+    verdict: Verdict,
+}
+
+impl Walked {
+    fn count(&self, f: impl Fn(&Event) -> bool) -> usize {
+        self.evidence.history.iter().filter(|s| f(&s.event)).count()
+    }
+}
+
+async fn walk(plan: &str, seconds: u64) -> Walked {
+    let Plan { topic, client } = toml::from_str(plan).expect("a plan");
+    let world = World::new();
+    world.step(move |ctx| async move { workload::create_topics(&ctx, &topic).await }).await;
+    let users = workload::start(&world.ctx, &client);
+    for how in [Life::Killed, Life::PowerCut] {
+        tokio::time::sleep(Duration::from_secs(seconds) / 3).await;
+        world.crash(how);
+    }
+    tokio::time::sleep(Duration::from_secs(seconds) / 3).await;
+    world.enter(Phase::Heal);
+    world.step(|ctx| async move { workload::comes_back(&ctx).await }).await;
+    world.enter(Phase::Prove);
+    users.ended().await;
+    world.step(|ctx| async move { workload::read_all(&ctx).await }).await;
+    world.enter(Phase::Done);
+    let media = files(&world.volume).await;
+    let evidence = Evidence { history: world.history.events(), media, ..Evidence::default() };
+    let verdict = check::judge(&evidence);
+    Walked { hash: world.history.hash(), evidence, verdict }
+}
+
+const PLAIN: &str = r#"
+topic = [{ name = "t", partitions = 2, configs = { "segment.bytes" = "20000" } }]
+
+[[client]]
+kind = "producer"
+count = 2
+
+[[client]]
+kind = "producer"
+acks = 1
+opaque = 0.2
+
+[[client]]
+kind = "producer"
+acks = 0
+rate = 2
+
+[[client]]
+kind = "producer"
+idempotent = true
+in-flight = 5
+
+[[client]]
+kind = "consumer"
+from = "tail"
+
+[[client]]
+kind = "consumer"
+from = "start"
+
+[[client]]
+kind = "consumer"
+from = "seek"
+"#;
+
+#[madsim::test]
+async fn a_broker_with_users_and_crashes_breaks_no_promise() {
+    let walked = walk(PLAIN, 30).await;
+    assert_eq!(walked.verdict.violations, [], "seed {}", Handle::current().seed());
+    let acked = walked.count(|e| matches!(e, Event::ProduceDone { answer: Ok(p), .. } if p.code == 0));
+    let read = walked.count(|e| matches!(e, Event::FetchDone { answer: Ok(f), .. } if !f.batches.is_empty()));
+    assert!(acked > 300 && read > 300, "{acked} acknowledged, {read} read");
+    assert_eq!(walked.count(|e| matches!(e, Event::FinalRead { .. })), 2);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let hash = |seed| {
+        // A thread of its own: what one run leaves in the thread must not reach the next.
+        let run = move || {
+            let runtime = madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
+            runtime.block_on(async { walk(PLAIN, 12).await.hash })
+        };
+        #[allow(clippy::disallowed_methods)]
+        std::thread::spawn(run).join().expect("a life ends")
+    };
+    assert_eq!(hash(3), hash(3));
+    assert_ne!(hash(3), hash(4));
+}
