@@ -10,6 +10,7 @@
 //! `margin` covers what two clocks may drift apart during one lease (500 ppm of 10 s is 10 ms) and the
 //! time between a check and what it allows.
 
+use crate::reached;
 use crate::rt::Clock;
 use crate::storage::Fence;
 use crate::types::BrokerId;
@@ -83,6 +84,7 @@ impl LeaseState {
     /// Time passed: it is `now`.
     pub fn pass(&mut self, now: Duration) {
         if matches!(self.phase, Phase::Standing { until } if now >= until) {
+            reached!("lease-lapsed");
             self.phase = Phase::Ended;
         }
     }

@@ -17,6 +17,7 @@ use super::partition::{Incarnation, Life, Partition, View};
 use super::queue::Pending;
 use super::segment::{Active, Segment};
 use crate::config::TopicConfig;
+use crate::reached;
 use crate::types::{Offset, Pos};
 use crate::volume::{write_all_at, Class, VolumeFile};
 use bytes::Bytes;
@@ -207,7 +208,10 @@ async fn commit(
         m.batches_per_sync.observe(group.batches.len() as f64);
     }
     // The sync may have taken longer than the lease had left: what is not acknowledged before it ended never is.
-    p.check_fence(inc)?;
+    if let Err(fenced) = p.check_fence(inc) {
+        reached!("fenced-after-sync");
+        return Err(fenced);
+    }
     note(&active, &group, at, config.index_interval_bytes);
     log.pos = at.plus(group.bytes);
     log.end = end;

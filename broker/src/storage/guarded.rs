@@ -1,5 +1,6 @@
 //! The watchdog: an operation on the volume either ends in time or is left to drain by itself.
 
+use crate::reached;
 use crate::volume::{self, VolumeError};
 use futures::future::{BoxFuture, FutureExt};
 use std::future::Future;
@@ -73,6 +74,7 @@ pub async fn guarded_while<T: Send + 'static>(
         match tokio::time::timeout(limit, &mut operation).await {
             Ok(r) => return r.map_err(Failure::Failed),
             Err(_) if progress.load(Relaxed) == seen => {
+                reached!("watchdog-struck");
                 return Err(Failure::Stuck(Box::pin(async move { drop(operation.await) })));
             }
             Err(_) => seen = progress.load(Relaxed),

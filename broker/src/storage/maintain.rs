@@ -14,6 +14,7 @@ use super::names::{self, SegmentName};
 use super::partition::{Incarnation, Life, MetaWriter, Partition, Unavailable, View};
 use super::recovery::{prune_epochs, ProducerSnapshot};
 use super::segment::Segment;
+use crate::reached;
 use crate::types::{Offset, Pos};
 use crate::volume::{self, Class, Volume};
 use bytes::Bytes;
@@ -218,6 +219,7 @@ impl Partition {
                 self.check_fence(inc)?;
                 let path = self.path(&file);
                 self.shared.handles.forget(&path);
+                reached!("segment-unlinked");
                 unlink(&*self.shared.volume, &path).await;
                 // A reader with the old view may have opened it again.
                 self.shared.handles.forget(&path);

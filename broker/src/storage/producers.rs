@@ -9,6 +9,7 @@
 
 use super::batch::{sequence_plus, Header};
 use super::AppendError;
+use crate::reached;
 use crate::types::Offset;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -81,6 +82,7 @@ impl Producers {
         let mut oldest = last.first_sequence;
         for b in same_epoch {
             if b.first_sequence == first && b.last_sequence == end {
+                reached!("duplicate-recognised");
                 return Ok(Some(*b));
             }
             oldest = b.first_sequence;

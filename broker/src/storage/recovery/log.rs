@@ -1,6 +1,7 @@
 //! What the predecessor's log amounts to: where each segment ends, what may not be durable, who produced.
 
 use super::{Copied, Inherited, OpenArgs, OpenError};
+use crate::reached;
 use crate::storage::batch::Header;
 use crate::storage::docs::{Manifest, Sealed};
 use crate::storage::index::Index;
@@ -130,6 +131,11 @@ async fn last_segment(
         (s.max_timestamp, s.first_timestamp) = (c.max_timestamp, c.first_timestamp);
         s.damage.clone_from(&c.damage);
     }
+    match (&inherited.checkpoint, from) {
+        (Some(_), Pos::ZERO) => reached!("checkpoint-disbelieved"),
+        (Some(_), _) => reached!("recovered-from-checkpoint"),
+        (None, _) => {}
+    }
     s.end_pos = from;
     // The last batches, as far back as one group reaches: where the doubtful part may begin.
     let mut tail: std::collections::VecDeque<(Pos, Offset)> = Default::default();
@@ -158,6 +164,9 @@ async fn last_segment(
     s.max_timestamp = s.max_timestamp.or(Some(a.now));
     s.end = found.end;
     s.end_pos = found.end_pos;
+    if found.end_pos < len {
+        reached!("torn-tail-cut");
+    }
     log.scanned += found.bytes_read;
     log.end = found.end;
     log.doubt = tail.front().copied();
@@ -172,6 +181,9 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
     let promised = m.has_producers || i.checkpoint.as_ref().is_some_and(|c| c.has_producers);
     // A snapshot past the recovered end speaks of batches that do not exist.
     let snapshot = i.snapshot.as_ref().filter(|s| s.offset <= log.end);
+    if i.snapshot.is_some() && snapshot.is_none() {
+        reached!("snapshot-past-the-end");
+    }
     let (mut producers, from) = match snapshot {
         Some(s) => (Producers::restore(s.producers.clone()), s.offset),
         None if promised => (Producers::default(), m.log_start),

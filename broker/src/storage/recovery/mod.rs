@@ -18,6 +18,7 @@
 mod log;
 
 use crate::config::StorageConfig;
+use crate::reached;
 use crate::storage::docs::{self, Checkpoint, Claim, DocError, Manifest, Sealed, FORMAT};
 use crate::storage::index::Index;
 use crate::storage::names::{self, FileName, SegmentName};
@@ -210,6 +211,7 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     let listing = list(v, dir).await?;
     let highest = listing.highest(|f| matches!(f, FileName::Claim(_)).then_some(f.epoch()));
     if highest.is_some_and(|h| h > epoch) {
+        reached!("claim-outbid");
         return Err(OpenError::Outbid { dir: dir.clone(), epoch });
     }
     let inherited = inherit(a, &listing, epoch).await?;
@@ -218,6 +220,9 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     let (segments, copied) = log::copy_doubtful(a, epoch, &inherited, &log).await?;
     let manifest = make_manifest(a, epoch, &inherited, segments, &log, &producers, copied.as_ref())?;
     a.still_wanted()?;
+    if copied.is_some() {
+        reached!("doubtful-tail-copied");
+    }
     write_epoch(a, &manifest, copied.as_ref(), log.end, &producers).await?;
     let garbage = garbage(&listing, &manifest);
     Ok(Opened { manifest, copied, end: log.end, producers, garbage, scanned: log.scanned })
