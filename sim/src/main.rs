@@ -10,4 +10,6 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(madsim)]
-fn main() {}
+fn main() -> std::process::ExitCode {
+    highwater_sim::cli::main()
+}

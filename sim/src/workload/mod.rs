@@ -13,7 +13,7 @@ mod spec;
 mod topics;
 
 pub use directory::Directory;
-pub use prove::{comes_back, prove, read_all};
+pub use prove::{all_open, comes_back, prove, read_all};
 pub use spec::{Consumer, From, Producer, Range, Spec, TopicSpec};
 pub use topics::create_topics;
 

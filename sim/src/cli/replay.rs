@@ -1,0 +1,68 @@
+//! `replay`: one seed again, to be looked at.
+
+use super::{lay_over, Told};
+use crate::cli::life::guarded;
+use crate::life::{self, Settings};
+use crate::marks::Marks;
+use crate::scenario;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A scenario by name or path
+    pub scenario: String,
+    pub seed: u64,
+    #[arg(long, default_value = "scenarios", env = "HIGHWATER_SCENARIOS")]
+    pub dir: String,
+    #[arg(long = "set", value_name = "PLACE=VALUE")]
+    pub set: Vec<String>,
+    /// What the broker says, on standard error: error, warn, info, debug, trace, or a filter such as
+    /// highwater::storage=debug
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+    /// Write the page that shows this life
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<String>,
+    /// Print the settled plan and every event of the history
+    #[arg(long)]
+    pub events: bool,
+}
+
+pub fn run(args: &Args) -> Told {
+    let mut scenario = scenario::find(&args.dir, &args.scenario)?;
+    lay_over(&mut scenario, &args.set)?;
+    let plan = scenario.plan(args.seed)?;
+    let marks = Marks::default();
+    marks.listen(args.log.as_deref());
+    if args.events {
+        println!("{}", plan.to_toml());
+    }
+    let settings = Settings { record: args.html.is_some() || args.events };
+    let mut page: Result<(), String> = Ok(());
+    let outcome = guarded(&scenario.name, args.seed, || {
+        let (outcome, lived) = life::run(&scenario.name, args.seed, &plan, &settings);
+        if args.events {
+            for e in &lived.history {
+                println!("{:>10.6} {:?}", e.at.as_secs_f64(), e.event);
+            }
+        }
+        if let Some(file) = &args.html {
+            page = Err(format!("{file}: no page yet"));
+        }
+        outcome
+    });
+    page?;
+    for b in &outcome.broken {
+        let at = b.at_ms as f64 / 1000.0;
+        println!("{} broken at {at:.3} s: {}", b.promise, b.what);
+    }
+    for (mark, n) in marks.counts() {
+        println!("reached {mark}: {n}");
+    }
+    println!("{:?}", outcome.stats);
+    let verdict = if outcome.holds() { "held" } else { "FAILED" };
+    println!("{} seed {}: {verdict}, hash {}", scenario.name, args.seed, outcome.hash);
+    if let Some(file) = &args.html {
+        println!("page: {file}");
+    }
+    Ok(outcome.holds())
+}

@@ -1,0 +1,87 @@
+//! The end of a life: one more end of each broker, an opening with nobody asking, and what is then held open.
+
+use crate::check::{OpenHandle, Opening};
+use crate::history::now;
+use crate::scenario::draw::stream;
+use crate::volume::Tree;
+use crate::workload::{self, Ctx};
+use crate::world::World;
+use bytes::Bytes;
+use rand::Rng;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// For sweeps, deletions and late unlinks to be done with.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// The files of a tree.
+pub fn files(tree: Tree) -> BTreeMap<String, Bytes> {
+    tree.files.into_iter().map(|(path, bytes)| (path, bytes.to_bytes())).collect()
+}
+
+/// Ends every broker, by one of three ways that the seed draws, starts them again, and tells how much of the log
+/// was read before each partition served (P10).
+pub async fn once_more(world: &World, ctx: &Ctx, seed: u64) -> Vec<Opening> {
+    let clean = match stream(seed, "last end").gen_range(0..3) {
+        0 => world.stop().await,
+        1 => {
+            world.kill().await;
+            false
+        }
+        _ => {
+            world.cut_all_power().await;
+            false
+        }
+    };
+    let shown = files(world.model().shown());
+    let before = world.log_reads();
+    let at = now();
+    world.start();
+    let prover = ctx.clone();
+    world.at_desk(async move { workload::all_open(&prover).await }).await;
+    let after = world.log_reads();
+    let read = after.into_iter().map(|(dir, n)| (n - before.get(&dir).copied().unwrap_or(0), dir));
+    let opening = |(log_bytes_read, dir): (u64, String)| Opening {
+        at,
+        past_checkpoint: past_checkpoint(&shown, &dir),
+        dir,
+        after_clean_close: clean,
+        log_bytes_read,
+    };
+    read.filter(|(n, _)| *n > 0).map(opening).collect()
+}
+
+/// Bytes of log past the newest checkpoint of the partition in `dir`, as an operator would count them.
+fn past_checkpoint(files: &BTreeMap<String, Bytes>, dir: &str) -> u64 {
+    let here = |p: &&String| p.strip_prefix(dir).is_some_and(|r| r.starts_with('/') && !r[1..].contains('/'));
+    let name = |p: &String| p[dir.len() + 1..].to_owned();
+    let names: Vec<String> = files.keys().filter(here).map(name).collect();
+    let Some(manifest) = names.iter().filter(|n| n.ends_with("-manifest.json")).max() else { return 0 };
+    let epoch = &manifest[..8];
+    let checkpoint = files.get(&format!("{dir}/{epoch}-recovery-checkpoint.json"));
+    let checkpoint = checkpoint.and_then(|b| serde_json::from_slice::<serde_json::Value>(b).ok());
+    let field = |key: &str| checkpoint.as_ref().and_then(|c| c.get(key)?.as_u64());
+    let (segment, pos) = (field("segment").unwrap_or(0), field("pos").unwrap_or(0));
+    let own = names.iter().filter(|n| n.starts_with(epoch) && n.ends_with(".log"));
+    own.map(|n| {
+        let len = files.get(&format!("{dir}/{n}")).map_or(0, |b| b.len() as u64);
+        match n[9..29].parse::<u64>() {
+            Ok(base) if base == segment => len.saturating_sub(pos),
+            Ok(base) if base < segment => 0,
+            _ => len,
+        }
+    })
+    .sum()
+}
+
+/// What is held open once everything settled.
+pub async fn settle(world: &World) -> Vec<OpenHandle> {
+    tokio::time::sleep(SETTLE).await;
+    let leaders = world.processes();
+    let handle = |h: crate::volume::OpenHandle| OpenHandle {
+        process: format!("process {} on host {}", h.process, h.host),
+        is_leader: leaders.contains_key(&h.process),
+        path: h.path,
+    };
+    world.model().open_handles().into_iter().map(handle).collect()
+}

@@ -1,0 +1,194 @@
+//! Carries the plan's faults out, each at its time.
+
+use super::{Slot, World};
+use crate::history::{Event, FaultKind, Life};
+use crate::scenario::{Act, Action, Checkpoint, FaultAt};
+use crate::volume::Fault;
+use highwater::reached;
+use madsim::net::NetSim;
+use madsim::runtime::Handle;
+use std::time::Duration;
+
+impl World {
+    /// Sets all faults going; the chaos begins now. The handles end when their faults have.
+    pub fn unleash(&self) -> Vec<tokio::task::JoinHandle<()>> {
+        let each = |(n, fault): (usize, &FaultAt)| {
+            let (world, fault) = (self.clone(), fault.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs_f64(fault.at)).await;
+                world.carry_out(n as u32, &fault).await;
+            })
+        };
+        self.plan().faults.iter().enumerate().map(each).collect()
+    }
+
+    /// If some fault is to bring older checkpoints back, they must have been seen: looks at them now and then.
+    pub fn remember(&self) -> Option<tokio::task::JoinHandle<()>> {
+        let older = |f: &FaultAt| match &f.what {
+            Action::World(a) => a.checkpoint() == Some(Checkpoint::Older),
+            Action::Volume(_) => false,
+        };
+        if !self.plan().faults.iter().any(older) {
+            return None;
+        }
+        let world = self.clone();
+        Some(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                world.0.tamper.remember(&world);
+            }
+        }))
+    }
+
+    async fn carry_out(&self, n: u32, fault: &FaultAt) {
+        self.history().record(Event::FaultIn {
+            id: u64::from(n),
+            kind: kind(&fault.what),
+            what: fault.to_string(),
+        });
+        let lasts = Duration::from_secs_f64(fault.lasts.unwrap_or(0.0));
+        match &fault.what {
+            Action::Volume(v) => {
+                let id = self.model().inject(v.clone());
+                // What happens at once, as a server's restart does, has no duration.
+                if fault.lasts.is_some() {
+                    tokio::time::sleep(lasts).await;
+                    self.model().lift(id);
+                }
+            }
+            Action::World(act) => self.act(act, lasts).await,
+        }
+        self.history().record(Event::FaultOut { id: u64::from(n) });
+    }
+
+    async fn act(&self, act: &Act, lasts: Duration) {
+        match *act {
+            Act::Kill { broker, back, elsewhere, checkpoint } => {
+                self.down(broker, back, elsewhere, checkpoint, Down::Kill).await;
+            }
+            Act::PowerCut { broker, back, elsewhere, checkpoint } => {
+                self.down(broker, back, elsewhere, checkpoint, Down::Power).await;
+            }
+            Act::Term { broker, back, elsewhere, checkpoint } => {
+                self.down(broker, back, elsewhere, checkpoint, Down::Term).await;
+            }
+            Act::Pause { broker, elsewhere } => self.pause(broker, elsewhere, lasts).await,
+            Act::ClockStep { broker, seconds } => {
+                let host = self.slot(broker).state.lock().host;
+                self.0.machines[host as usize].clock.step(seconds);
+            }
+            Act::Partition { broker } => {
+                let host = self.slot(broker).state.lock().host;
+                let node = self.0.machines[host as usize].node;
+                NetSim::current().clog_node(node);
+                tokio::time::sleep(lasts).await;
+                NetSim::current().unclog_node(node);
+            }
+        }
+    }
+
+    /// Takes a broker down and brings it back; does nothing if it is down already.
+    async fn down(&self, broker: u32, back: f64, elsewhere: bool, tamper: Option<Checkpoint>, how: Down) {
+        let slot = self.slot(broker);
+        let Ok(_turn) = slot.turn.try_lock() else { return };
+        let host = slot.state.lock().host;
+        match how {
+            Down::Kill => drop(self.kill_process(slot)),
+            Down::Term => drop(self.stop_process(slot).await),
+            Down::Power => self.cut_power(slot, host),
+        }
+        if let Some(kind) = tamper {
+            self.0.tamper.checkpoints(self, kind).await;
+        }
+        tokio::time::sleep(Duration::from_secs_f64(back)).await;
+        if elsewhere {
+            let next = self.next_host(host);
+            slot.state.lock().host = next;
+        }
+        self.start_broker(slot);
+    }
+
+    pub(super) fn cut_power(&self, slot: &Slot, host: u32) {
+        let machine = &self.0.machines[host as usize];
+        self.kill_process(slot);
+        for other in &self.0.slots {
+            // A zombie on this host dies with it.
+            let mut state = other.state.lock();
+            if state.zombie.as_ref().is_some_and(|z| z.host == host) {
+                let zombie = state.zombie.take().expect("just seen");
+                zombie.bury(machine);
+            }
+        }
+        self.model().power_cut(host);
+        machine.reboot();
+        self.life(slot.broker, Life::PowerCut);
+    }
+
+    async fn pause(&self, broker: u32, elsewhere: bool, lasts: Duration) {
+        let slot = self.slot(broker);
+        let Ok(turn) = slot.turn.try_lock() else { return };
+        let host = {
+            let mut state = slot.state.lock();
+            if state.running.is_none() || (elsewhere && state.zombie.is_some()) {
+                return;
+            }
+            state.paused = true;
+            state.host
+        };
+        let node = self.0.machines[host as usize].node;
+        Handle::current().pause(node);
+        self.life(slot.broker, Life::Paused);
+        let next = self.next_host(host);
+        if elsewhere && next != host {
+            {
+                let mut state = slot.state.lock();
+                state.zombie = state.running.take();
+                state.paused = false;
+                state.host = next;
+            }
+            self.start_broker(slot);
+        }
+        drop(turn);
+        tokio::time::sleep(lasts).await;
+        self.wake(slot, host);
+    }
+
+    /// SIGCONT, unless the process died meanwhile.
+    fn wake(&self, slot: &Slot, host: u32) {
+        let mut state = slot.state.lock();
+        let sleeps =
+            state.zombie.as_ref().is_some_and(|z| z.host == host) || (state.paused && state.host == host);
+        if sleeps {
+            state.paused = false;
+            Handle::current().resume(self.0.machines[host as usize].node);
+            if state.zombie.is_some() {
+                reached!("zombie-woke");
+            }
+            drop(state);
+            self.life(slot.broker, Life::Resumed);
+        }
+    }
+}
+
+enum Down {
+    Kill,
+    Term,
+    Power,
+}
+
+/// What a fault bears on: the checkers excuse by it, and by nothing else.
+fn kind(what: &Action) -> FaultKind {
+    match what {
+        Action::World(Act::Partition { .. }) => FaultKind::Network,
+        Action::World(Act::ClockStep { .. }) => FaultKind::Clock,
+        Action::World(_) => FaultKind::Other,
+        Action::Volume(v) => match v {
+            Fault::Stall { .. } | Fault::Late { .. } | Fault::Slow { .. } | Fault::LostReply { .. } => {
+                FaultKind::Stall
+            }
+            Fault::Rot { .. } => FaultKind::Damage,
+            Fault::ServerRestart => FaultKind::ServerRestart,
+            _ => FaultKind::Error,
+        },
+    }
+}
