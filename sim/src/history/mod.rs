@@ -72,6 +72,12 @@ impl History {
         self.0.lock().hash.finish()
     }
 
+    /// Events so far.
+    #[allow(clippy::len_without_is_empty)] // no history is empty for long
+    pub fn len(&self) -> usize {
+        self.0.lock().events.len()
+    }
+
     pub fn events(&self) -> Vec<Stamped> {
         self.0.lock().events.clone()
     }

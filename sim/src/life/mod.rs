@@ -9,6 +9,7 @@
 //! What the seed and the plan give, and nothing else, decides what happens.
 
 mod ending;
+mod images;
 mod outcome;
 
 pub use outcome::{Broken, Outcome, Stats};
@@ -40,6 +41,7 @@ pub struct Lived {
     pub verdict: Verdict,
     pub sim_time: Duration,
     pub volume_ops: u64,
+    pub crash_images: u64,
     pub plan: Plan,
 }
 
@@ -71,6 +73,8 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     let users = workload::start(&ctx, &plan.clients);
     let mut faults = world.unleash();
     faults.extend(world.remember());
+    let images = images::Images::default();
+    images.take(&world, seed);
     tokio::time::sleep(Duration::from_secs_f64(plan.life.seconds)).await;
 
     enter(Phase::Heal);
@@ -82,11 +86,12 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     enter(Phase::Prove);
     users.ended().await;
     let openings = ending::once_more(&world, &ctx, seed).await;
-    world.at_desk(async move { workload::read_all(&ctx).await }).await;
+    let prover = ctx.clone();
+    world.at_desk(async move { workload::read_all(&prover).await }).await;
     let handles = ending::settle(&world).await;
     enter(Phase::Done);
 
-    let hash = history.hash();
+    let (hash, sim_time) = (history.hash(), now());
     let evidence = Evidence {
         history: history.take_events(),
         media: ending::files(world.model().media()),
@@ -96,9 +101,21 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
         records_opened: world.records_opened(),
         terms,
     };
-    let verdict = check::judge(&evidence);
+    let mut verdict = check::judge(&evidence);
+    world.kill().await;
+    let recovered = images.recover(&world, &ctx, &evidence.terms, &evidence.history).await;
+    verdict.violations.extend(recovered.violations);
     let (operations, volume_ops) = (history.operations(), world.operations());
-    Lived { history: evidence.history, operations, hash, verdict, sim_time: now(), volume_ops, plan }
+    Lived {
+        history: evidence.history,
+        operations,
+        hash,
+        verdict,
+        sim_time,
+        volume_ops,
+        crash_images: recovered.images,
+        plan,
+    }
 }
 
 /// What clients and checkers are told of how the brokers are set.

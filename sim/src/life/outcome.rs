@@ -70,6 +70,7 @@ impl Outcome {
             events: lived.history.len() as u64,
             volume_ops: lived.volume_ops,
             lawfully_lost: lived.verdict.lost_records,
+            crash_images: lived.crash_images,
             ..Stats::default()
         };
         for e in &lived.history {

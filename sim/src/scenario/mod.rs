@@ -55,12 +55,30 @@ pub struct LifeSpec {
     pub network: [f64; 2],
     /// How far each host's clocks may run from true time, in parts per million, either way.
     pub drift_ppm: f64,
+    /// At so many moments of the chaos, everything that a crash could leave is enumerated, and recovered from.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub crash_points: u32,
+    /// At most so many survivals of each moment; of more, so many are drawn.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub crash_images: u32,
 }
 
 impl Default for LifeSpec {
     fn default() -> Self {
-        LifeSpec { seconds: 20.0, hosts: 1, brokers: 1, network: [0.1, 1.0], drift_ppm: 100.0 }
+        LifeSpec {
+            seconds: 20.0,
+            hosts: 1,
+            brokers: 1,
+            network: [0.1, 1.0],
+            drift_ppm: 100.0,
+            crash_points: 0,
+            crash_images: 0,
+        }
     }
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// One life, settled.

@@ -4,11 +4,13 @@
 //! pod's restart policy): a process that ended by itself is started again a second later.
 
 mod act;
+mod bench;
 mod clock;
 mod host;
 mod process;
 mod tamper;
 
+pub use bench::Bench;
 pub use clock::now;
 pub use process::PORT;
 
