@@ -1,7 +1,7 @@
 //! What hosts and server do by themselves: write back, close, clear silly names away, commit.
 
 use super::call::{Ask, Call, Cost};
-use super::fault::Op;
+use super::fault::{FullAt, Op};
 use super::model::{now, Shared};
 use super::options::Kind;
 use super::state::{Handle, Job, State};
@@ -10,9 +10,10 @@ use std::time::Duration;
 
 /// Does every job at its time, for ever.
 pub async fn run(shared: Arc<Shared>) {
+    let new_job = shared.state.lock().new_job.clone();
     loop {
         let next = shared.state.lock().jobs.keys().next().map(|(at, _)| *at);
-        let news = shared.new_job.notified();
+        let news = new_job.notified();
         match next {
             None => news.await,
             Some(at) if at > now() => {
@@ -47,7 +48,7 @@ impl Shared {
                 }
             }
             Job::Writeback { client, generation, ino } => {
-                let held = state.faults.holds_writeback(client);
+                let held = state.faults.holds_writeback(client) || state.server.capacity.at == FullAt::Close;
                 let host = state.host(client);
                 let current = host.generation == generation;
                 let Some(file) = host.files.get_mut(&ino).filter(|_| current) else { return };
@@ -64,7 +65,8 @@ impl Shared {
             Job::Closed { client, generation, ino, process, path, flush } => {
                 let current = state.host(client).generation == generation;
                 let in_use = state.handles.values().any(|h| h.client == client && h.ino == ino);
-                let silly = state.host(client).silly.remove(&ino).filter(|_| current && !in_use);
+                let host = state.host(client);
+                let silly = if current && !in_use { host.silly.remove(&ino) } else { None };
                 let dirty =
                     state.hosts.get(&client).and_then(|h| h.files.get(&ino)).is_some_and(|f| !f.is_clean());
                 drop(state);
@@ -108,7 +110,6 @@ impl Shared {
         self.node.spawn(call.run_by_host(move |call| async move {
             let done = call.flush(ino, part).await;
             shared.state.lock().writeback_later(client, ino, now());
-            shared.new_job.notify_one();
             done
         }));
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct Call {
     pub draw: Draw,
     started: Duration,
     gave_up: AtomicBool,
+    /// Counts the requests, for draws.
+    steps: AtomicU64,
     landed: Mutex<Option<(Duration, Sender)>>,
 }
 
@@ -67,7 +69,7 @@ impl Call {
             Op::Sync | Op::WriteBack | Op::Truncate => state.faults.judge(ask.host, Op::Write, &paths),
             _ => Verdict::default(),
         };
-        let draw = state.draw.of("call").at(ask.process.into()).at(state.next());
+        let draw = state.next_call(ask.process);
         drop(state);
         Arc::new(Call {
             shared: shared.clone(),
@@ -77,6 +79,7 @@ impl Call {
             draw,
             started: now(),
             gave_up: AtomicBool::new(false),
+            steps: AtomicU64::new(0),
             landed: Mutex::new(None),
         })
     }
@@ -169,8 +172,7 @@ impl Call {
         mut effect: impl FnMut(&mut State) -> Result<T>,
     ) -> Result<T> {
         let options = &self.shared.options;
-        let n = self.shared.state.lock().next();
-        let draw = self.draw.at(n);
+        let draw = self.next_draw();
         let there = draw.of("there").span(options.latency) / 2;
         let media = if cost == Cost::Durable { draw.of("media").span(options.sync) } else { Duration::ZERO };
         // Somewhere between sending and the reply it takes effect.
@@ -180,6 +182,7 @@ impl Call {
             v.pass().await;
             sleep(v.late).await;
         }
+        self.still_sent(verdicts, draw)?;
         let mut done = effect(&mut self.shared.state.lock());
         self.mark_landed();
         for v in verdicts {
@@ -194,6 +197,21 @@ impl Call {
         }
         sleep(media - part + draw.of("back").span(options.latency) / 2).await;
         done
+    }
+
+    fn next_draw(&self) -> Draw {
+        self.draw.at(self.steps.fetch_add(1, Relaxed))
+    }
+
+    /// What becomes of a request whose host has lost power meanwhile: a local disk forgets it; if it
+    /// was held up, it may have got no further than the host's own queue.
+    fn still_sent(&self, verdicts: &[&Verdict], draw: Draw) -> Result<()> {
+        let generation = self.shared.state.lock().host(self.ask.client).generation;
+        let held = verdicts.iter().any(|v| !v.gates.is_empty()) && draw.of("queued").chance(0.5);
+        if generation != self.ask.generation && (held || self.shared.options.kind == Kind::Local) {
+            return Err(Errno::IO);
+        }
+        Ok(())
     }
 
     fn mark_landed(&self) {
@@ -242,9 +260,18 @@ impl Call {
     /// A file with nothing outstanding sends nothing. Of a write-back (`in_part`), some pages go, and
     /// what went before is committed.
     pub async fn flush(&self, ino: u64, in_part: bool) -> Result<()> {
+        let _turn = self.turn(ino).await?;
+        self.flush_in_turn(ino, in_part).await
+    }
+
+    /// Waits until this host has nothing of the file on its way.
+    pub async fn turn(&self, ino: u64) -> Result<tokio::sync::OwnedMutexGuard<()>> {
+        let gate = self.shared.state.lock().file(self.ask.client, ino)?.gate.clone();
+        Ok(gate.lock_owned().await)
+    }
+
+    pub async fn flush_in_turn(&self, ino: u64, in_part: bool) -> Result<()> {
         let (client, generation) = (self.ask.client, self.ask.generation);
-        let gate = self.shared.state.lock().file(client, ino)?.gate.clone();
-        let _turn = gate.lock_owned().await;
         loop {
             let Some(round) = self.begin_round(ino, in_part)? else { return Ok(()) };
             if let Some(write) = &round.write {
@@ -266,12 +293,19 @@ impl Call {
     fn begin_round(&self, ino: u64, in_part: bool) -> Result<Option<Round>> {
         self.go_on()?;
         let mut state = self.shared.state.lock();
-        let n = state.next();
+        let draw = self.next_draw();
         let kind = state.kind();
         if state.host(self.ask.client).generation != self.ask.generation {
             return Ok(None);
         }
-        let settled = kind != Kind::Local || state.server.inode(ino)?.is_settled();
+        let settled = match state.server.inode(ino) {
+            Ok(inode) => kind != Kind::Local || inode.is_settled(),
+            Err(errno) if kind == Kind::Local => {
+                state.host(self.ask.client).files.remove(&ino);
+                return Err(errno);
+            }
+            Err(_) => true,
+        };
         let file = state.file(self.ask.client, ino)?;
         if settled && file.is_clean() {
             return Ok(None);
@@ -282,7 +316,6 @@ impl Call {
             file.give_up(errno);
             return Err(errno);
         }
-        let draw = self.draw.at(n);
         let write = file.begin_write(|page| !in_part || draw.of("page").at(page).chance(0.75));
         let one = write.ranges.iter().count() <= 1 && file.unstable.is_empty() && !in_part;
         let send = !write.ranges.is_empty() || kind == Kind::Local;

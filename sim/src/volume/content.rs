@@ -187,7 +187,11 @@ impl Ranges {
 
     /// What of the set lies in that page.
     pub fn in_page(&self, page: u64) -> Ranges {
-        let (start, end) = (page * PAGE as u64, (page + 1) * PAGE as u64);
+        self.within(page * PAGE as u64, (page + 1) * PAGE as u64)
+    }
+
+    /// What of the set lies in `[start, end)`.
+    pub fn within(&self, start: u64, end: u64) -> Ranges {
         let inside = self.0.range(..end).filter(|(_, b)| **b > start);
         Ranges(inside.map(|(a, b)| ((*a).max(start), (*b).min(end))).collect())
     }

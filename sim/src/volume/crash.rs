@@ -39,8 +39,8 @@ impl Model {
     /// `limit`, else `limit` of them, drawn by the seed and by how often this was asked before.
     pub fn crash_images(&self, limit: usize) -> CrashImages {
         let mut state = self.shared.state.lock();
-        let n = state.next();
-        let draw = state.draw.of("images").at(n);
+        state.images_drawn += 1;
+        let draw = state.draw.of("images").at(state.images_drawn);
         state.crash_images(limit, draw)
     }
 }
@@ -78,10 +78,10 @@ impl Kept {
 impl State {
     /// A host loses power.
     pub fn power_cut(&mut self, client: u32) {
-        let n = self.next();
-        let draw = self.draw.of("power cut").at(client.into()).at(n);
+        let draw = self.draw.of("power cut").at(client.into());
         let host = self.host(client);
         host.generation += 1;
+        let draw = draw.at(host.generation);
         host.dirs.clear();
         host.silly.clear();
         let files = std::mem::take(&mut host.files);
@@ -112,15 +112,14 @@ impl State {
     fn cut_local(&mut self, ino: u64, mut file: HostFile, draw: Draw) {
         let mut write = file.begin_write(|_| true);
         if let Ok(inode) = self.server.inode(ino) {
-            write.tear(inode, draw);
+            write.tear(inode, self.options.torn, draw);
         }
         let _ = self.server.write(ino, &write, false);
     }
 
     pub fn restart_server(&mut self) {
-        let n = self.next();
         self.server.verifier += 1;
-        self.crash_server(self.draw.of("restart").at(n));
+        self.crash_server(self.draw.of("restart").at(self.server.verifier));
     }
 
     /// Of what the server holds in memory a part survives.
@@ -145,6 +144,7 @@ impl State {
         for inode in self.server.inodes.values_mut().filter(|_| self.options.kind == Kind::Local) {
             inode.opens = 0;
         }
+        self.server.find_names();
         for ino in all {
             self.server.maybe_free(ino);
         }
@@ -154,10 +154,10 @@ impl State {
 
 impl Write {
     /// Some pages were being written when the power went: some of their sectors are new, others old.
-    fn tear(&mut self, inode: &Inode, draw: Draw) {
+    fn tear(&mut self, inode: &Inode, p: f64, draw: Draw) {
         for (page, bytes) in &mut self.pages {
             let draw = draw.of("torn").at(*page);
-            if !draw.chance(0.125) {
+            if !draw.chance(p) {
                 continue;
             }
             let mut torn: [u8; PAGE] = **bytes;
@@ -184,6 +184,7 @@ impl Inode {
             media: content,
             change: self.change + 1,
             opens: self.opens,
+            named: self.named,
             ..Inode::default()
         };
     }

@@ -144,11 +144,14 @@ impl HostFile {
 
     /// The answer to a WRITE came.
     pub fn sent(&mut self, write: &Write, unstable: Option<u64>) {
+        // What was cut off meanwhile is not in flight any more, and nothing to be committed.
+        let mut still = Ranges::default();
         for (a, b) in write.ranges.iter() {
+            still.add_all(&self.in_flight.within(a, b));
             self.in_flight.remove(a, b);
         }
         if let Some(verifier) = unstable {
-            self.unstable.entry(verifier).or_default().add_all(&write.ranges);
+            self.unstable.entry(verifier).or_default().add_all(&still);
         }
     }
 

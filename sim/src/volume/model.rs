@@ -28,8 +28,6 @@ pub(super) struct Shared {
     pub options: Options,
     /// Where operations go on whose callers are gone, and hosts write back.
     pub node: NodeHandle,
-    /// A job came in that may be due before the others.
-    pub new_job: tokio::sync::Notify,
     watchers: Mutex<Vec<Watcher>>,
     /// The life of each process; all that were ever started.
     lives: Mutex<BTreeMap<u32, Arc<AtomicBool>>>,
@@ -52,7 +50,6 @@ impl Model {
             state: Mutex::new(State::new(options.clone(), seed)),
             options,
             node,
-            new_job: tokio::sync::Notify::new(),
             watchers: Mutex::default(),
             lives: Mutex::default(),
         });
@@ -75,7 +72,8 @@ impl Model {
             server.tree.put(parent, &name, Node::File(ino)).expect("an image's paths are unique");
             let content = bytes.content().clone();
             server.used += content.len;
-            let inode = Inode { shown: content.clone(), media: content, change: 1, ..Inode::default() };
+            let inode =
+                Inode { shown: content.clone(), media: content, change: 1, named: true, ..Inode::default() };
             server.inodes.insert(ino, inode);
         }
         server.tree.commit_all();
@@ -194,7 +192,6 @@ impl Shared {
             return;
         }
         self.state.lock().close(handle, now());
-        self.new_job.notify_one();
     }
 
     pub fn life_of(&self, process: u32) -> Arc<AtomicBool> {
@@ -204,7 +201,6 @@ impl Shared {
     pub fn kill(&self, process: u32) {
         self.life_of(process).store(false, std::sync::atomic::Ordering::Relaxed);
         self.state.lock().kill(process, now());
-        self.new_job.notify_one();
     }
 }
 

@@ -40,13 +40,15 @@ pub struct Dir {
 #[derive(Clone, Debug)]
 pub struct Tree {
     dirs: BTreeMap<u64, Dir>,
+    /// Directories with steps that are not durable.
+    unsettled: BTreeSet<u64>,
     /// Numbers directories, files and steps.
     seq: u64,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { dirs: BTreeMap::from([(ROOT, Dir::default())]), seq: ROOT }
+        Tree { dirs: BTreeMap::from([(ROOT, Dir::default())]), unsettled: BTreeSet::new(), seq: ROOT }
     }
 }
 
@@ -79,14 +81,13 @@ impl Tree {
     }
 
     pub fn put(&mut self, dir: u64, name: &str, node: Node) -> Result<()> {
-        let seq = self.next();
         let d = self.dir_mut(dir)?;
         if d.names.contains_key(name) {
             return Err(Errno::EXIST);
         }
         d.insert(name, node);
-        d.pending.push_back((seq, Step::Put(name.to_owned(), node, None)));
-        Ok(())
+        let seq = self.next();
+        self.step(dir, seq, Step::Put(name.to_owned(), node, None))
     }
 
     pub fn mkdir(&mut self, dir: u64, name: &str) -> Result<u64> {
@@ -112,10 +113,14 @@ impl Tree {
     }
 
     fn delete(&mut self, dir: u64, name: &str) -> Result<()> {
+        self.dir_mut(dir)?.remove(name);
         let seq = self.next();
-        let d = self.dir_mut(dir)?;
-        d.remove(name);
-        d.pending.push_back((seq, Step::Del(name.to_owned(), None)));
+        self.step(dir, seq, Step::Del(name.to_owned(), None))
+    }
+
+    fn step(&mut self, dir: u64, seq: u64, step: Step) -> Result<()> {
+        self.dir_mut(dir)?.pending.push_back((seq, step));
+        self.unsettled.insert(dir);
         Ok(())
     }
 
@@ -129,14 +134,13 @@ impl Tree {
         self.check_rename(node, from.0, to.0, replaced)?;
         let seq = self.next();
         self.dir_mut(from.0)?.remove(from.1);
-        let (name, into) = (to.1.to_owned(), self.dir_mut(to.0)?);
-        into.insert(&name, node);
+        let name = to.1.to_owned();
+        self.dir_mut(to.0)?.insert(&name, node);
         if from.0 == to.0 {
-            into.pending.push_back((seq, Step::Move(from.1.to_owned(), name)));
+            self.step(to.0, seq, Step::Move(from.1.to_owned(), name))?;
         } else {
-            into.pending.push_back((seq, Step::Put(name, node, Some(from.0))));
-            let del = Step::Del(from.1.to_owned(), Some(to.0));
-            self.dir_mut(from.0)?.pending.push_back((seq, del));
+            self.step(to.0, seq, Step::Put(name, node, Some(from.0)))?;
+            self.step(from.0, seq, Step::Del(from.1.to_owned(), Some(to.0)))?;
         }
         if let Node::Dir(id) = node {
             self.dir_mut(id)?.parent = to.0;
@@ -180,14 +184,13 @@ impl Tree {
     }
 
     pub fn is_settled(&self) -> bool {
-        self.dirs.values().all(|d| d.pending.is_empty())
+        self.unsettled.is_empty()
     }
 
     pub fn commit_all(&mut self) {
-        let ids: Vec<u64> =
-            self.dirs.iter().filter(|(_, d)| !d.pending.is_empty()).map(|(id, _)| *id).collect();
-        for id in ids {
+        while let Some(id) = self.unsettled.first().copied() {
             self.commit(id, u64::MAX);
+            self.unsettled.remove(&id);
         }
     }
 
@@ -195,9 +198,9 @@ impl Tree {
     pub fn commit(&mut self, id: u64, last: u64) {
         while let Some(d) = self.dirs.get_mut(&id) {
             if d.pending.front().is_none_or(|(seq, _)| *seq > last) {
-                return;
+                break;
             }
-            let Some((seq, step)) = d.pending.pop_front() else { return };
+            let Some((seq, step)) = d.pending.pop_front() else { break };
             let (gone, other) = match step {
                 Step::Put(name, node, other) => (d.durable.insert(name, node), other),
                 Step::Del(name, other) => (d.durable.remove(&name).filter(|_| other.is_none()), other),
@@ -213,12 +216,15 @@ impl Tree {
                 self.commit(other, seq);
             }
         }
+        if self.dirs.get(&id).is_none_or(|d| d.pending.is_empty()) {
+            self.unsettled.remove(&id);
+        }
     }
 
     /// For each directory with steps that are not durable: the numbers of those steps.
     pub fn doubts(&self) -> Vec<(u64, Vec<u64>)> {
-        let doubtful = self.dirs.iter().filter(|(_, d)| !d.pending.is_empty());
-        doubtful.map(|(id, d)| (*id, d.pending.iter().map(|(seq, _)| *seq).collect())).collect()
+        let doubtful = self.unsettled.iter().filter_map(|id| Some((*id, self.dirs.get(id)?)));
+        doubtful.map(|(id, d)| (id, d.pending.iter().map(|(seq, _)| *seq).collect())).collect()
     }
 
     /// A crash that kept of each directory the steps up to the given number.
@@ -231,6 +237,7 @@ impl Tree {
             d.names = d.durable.clone();
             d.change += 1;
         }
+        self.unsettled.clear();
         let live: BTreeSet<u64> = self.walk(false).filter_map(|(_, n)| dir_of(n)).chain([ROOT]).collect();
         self.dirs.retain(|id, _| live.contains(id));
         let parents: Vec<(u64, u64)> = self

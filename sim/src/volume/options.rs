@@ -31,10 +31,13 @@ pub struct Options {
     /// How long names, and missing names, are believed (nfs(5), acdirmax, lookupcache=all).
     pub acdirmax: f64,
     /// The server acknowledges COMMIT, and metadata operations, before they are durable (exports(5),
-    /// async): a server that lies. It exists to prove that the checkers see it.
+    /// async; of a local file system, a device that forgets its cache): a server that lies. It exists to prove that the checkers see it.
     pub lying: bool,
     /// Bytes.
     pub capacity: u64,
+    /// How likely a page that a power cut finds being written is torn between sectors of 512 bytes, 0 to
+    /// 1; local file systems only.
+    pub torn: f64,
     /// Time of one request there and back, but for the ones that reach the media.
     pub latency: Span,
     /// Time of a request that reaches the media: COMMIT, a synchronous metadata change.
@@ -52,6 +55,7 @@ impl Default for Options {
             acdirmax: 60_000.0,
             lying: false,
             capacity: 4 << 30,
+            torn: 0.125,
             latency: Span(0.2, 1.0),
             sync: Span(0.5, 4.0),
             writeback: Span(500.0, 30_000.0),

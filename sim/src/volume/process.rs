@@ -278,7 +278,9 @@ impl Volume for Process {
                 return call.at_home(|s| s.server.tree.dir(dir).map(|_| ()).map_err(no_stale_names)).await;
             }
             let commit = |s: &mut State| {
-                s.server.commit_names(Some(dir));
+                if !s.options.lying {
+                    s.server.commit_names(Some(dir));
+                }
                 Ok(())
             };
             call.request(Cost::Durable, commit).await
@@ -415,7 +417,8 @@ impl VolumeFile for OpenFile {
             if call.shared.options.kind == Kind::Local {
                 return call.request(Cost::Ask, |s| s.truncate(client, ino, len, now())).await;
             }
-            call.flush(ino, false).await?;
+            let _turn = call.turn(ino).await?;
+            call.flush_in_turn(ino, false).await?;
             call.go_on()?;
             call.request(Cost::Durable, |s| s.truncate(client, ino, len, now())).await
         });

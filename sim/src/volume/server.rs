@@ -18,6 +18,8 @@ pub struct Inode {
     pub cut: Option<u64>,
     /// Rises with every change of the bytes (the change attribute, RFC 8881 5.8.1.4).
     pub change: u64,
+    /// Whether a name leads to it.
+    pub named: bool,
     /// Handles that keep it when its last name goes; not counted over NFS.
     pub opens: u32,
 }
@@ -95,7 +97,7 @@ impl Server {
         }
         let ino = self.tree.next();
         self.tree.put(dir, name, Node::File(ino))?;
-        self.inodes.insert(ino, Inode { change: 1, ..Inode::default() });
+        self.inodes.insert(ino, Inode { change: 1, named: true, ..Inode::default() });
         self.named();
         Ok(ino)
     }
@@ -112,7 +114,7 @@ impl Server {
     pub fn unlink(&mut self, dir: u64, name: &str) -> Result<()> {
         let ino = self.tree.unlink(dir, name)?;
         self.named();
-        self.maybe_free(ino);
+        self.unnamed(ino);
         Ok(())
     }
 
@@ -126,15 +128,30 @@ impl Server {
         let replaced = self.tree.rename(from, to)?;
         self.named();
         if let Some(Node::File(ino)) = replaced {
-            self.maybe_free(ino);
+            self.unnamed(ino);
         }
         Ok(())
     }
 
+    fn unnamed(&mut self, ino: u64) {
+        if let Some(inode) = self.inodes.get_mut(&ino) {
+            inode.named = false;
+        }
+        self.maybe_free(ino);
+    }
+
+    /// After a crash: which files have names.
+    pub fn find_names(&mut self) {
+        let names: BTreeSet<Node> = self.tree.walk(false).map(|(_, node)| node).collect();
+        for (ino, inode) in &mut self.inodes {
+            inode.named = names.contains(&Node::File(*ino));
+        }
+    }
+
     /// Frees a file that nothing leads to any more.
     pub fn maybe_free(&mut self, ino: u64) {
-        let kept = self.inodes.get(&ino).is_some_and(|i| i.opens > 0 && !self.stateless);
-        if !kept && !self.tree.names_file(ino) {
+        let kept = self.inodes.get(&ino).is_none_or(|i| i.named || (i.opens > 0 && !self.stateless));
+        if !kept && (self.tree.is_settled() || !self.tree.names_file(ino)) {
             if let Some(inode) = self.inodes.remove(&ino) {
                 self.used -= inode.shown.len;
             }
@@ -150,7 +167,7 @@ impl Server {
             Some(dir) => self.tree.commit(dir, u64::MAX),
             None => self.tree.commit_all(),
         }
-        let nameless: Vec<u64> = self.inodes.keys().copied().filter(|i| !self.tree.names_file(*i)).collect();
+        let nameless: Vec<u64> = self.inodes.iter().filter(|(_, i)| !i.named).map(|(ino, _)| *ino).collect();
         for ino in nameless {
             self.maybe_free(ino);
         }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use highwater::volume::{Entry, EntryKind};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A file held open by a process.
@@ -51,9 +52,15 @@ pub struct State {
     pub processes: BTreeMap<u32, (u32, u32)>,
     pub faults: Faults,
     pub jobs: BTreeMap<(Duration, u64), Job>,
+    /// Told when a job comes in that is due before all others.
+    pub new_job: Arc<tokio::sync::Notify>,
     pub counts: BTreeMap<(u32, String), Counts>,
     pub journal_due: bool,
     pub next_process: u32,
+    /// Counts the processes' calls, for draws.
+    calls: BTreeMap<u32, u64>,
+    journals: u64,
+    pub images_drawn: u64,
     seq: u64,
 }
 
@@ -70,9 +77,13 @@ impl State {
             processes: BTreeMap::new(),
             faults: Faults::default(),
             jobs: BTreeMap::new(),
+            new_job: Arc::default(),
             counts: BTreeMap::new(),
             journal_due: false,
             next_process: 1,
+            calls: BTreeMap::new(),
+            journals: 0,
+            images_drawn: 0,
             seq: 0,
         }
     }
@@ -82,12 +93,22 @@ impl State {
         self.seq
     }
 
+    /// The draw for a process's next call: the same whatever others do meanwhile.
+    pub fn next_call(&mut self, process: u32) -> Draw {
+        let nth = self.calls.entry(process).or_default();
+        *nth += 1;
+        self.draw.of("call").at(process.into()).at(*nth)
+    }
+
     pub fn kind(&self) -> Kind {
         self.options.kind
     }
 
     pub fn later(&mut self, at: Duration, job: Job) {
         let seq = self.next();
+        if self.jobs.keys().next().is_none_or(|(first, _)| at < *first) {
+            self.new_job.notify_one();
+        }
         self.jobs.insert((at, seq), job);
     }
 
@@ -102,12 +123,14 @@ impl State {
     /// What follows a change: a server that is not held to durability writes back some time.
     pub fn settle_later(&mut self, ino: Option<u64>, now: Duration) {
         if let Some(ino) = ino.filter(|_| self.options.lying) {
-            let at = now + self.draw.of("harden").at(self.seq).span(self.options.writeback);
+            let change = self.server.inode(ino).map_or(0, |i| i.change);
+            let at = now + self.draw.of("harden").at(ino).at(change).span(self.options.writeback);
             self.later(at, Job::Harden { ino });
         }
         if !self.journal_due && !self.server.tree.is_settled() {
             self.journal_due = true;
-            let at = now + self.draw.of("journal").at(self.seq).span(self.options.writeback);
+            self.journals += 1;
+            let at = now + self.draw.of("journal").at(self.journals).span(self.options.writeback);
             self.later(at, Job::Journal);
         }
     }
@@ -463,7 +486,7 @@ impl State {
         let before = self.server.inode(ino)?.change;
         let whole = self.kind() == Kind::Local && self.file(client, ino)?.dirty.is_empty();
         let done = self.server.write(ino, write, stable && !self.options.lying);
-        if whole && done.is_ok() {
+        if whole && done.is_ok() && !self.options.lying {
             self.server.inode_mut(ino)?.harden_all();
         }
         let after = self.server.inode(ino)?.change;

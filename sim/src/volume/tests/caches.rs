@@ -100,3 +100,90 @@ async fn a_coherent_volume_shows_unsynced_bytes_to_all() {
     a.create_new("g", D).await.unwrap();
     assert_eq!(names(&b, "").await, ["f", "g"]);
 }
+
+#[madsim::test]
+async fn a_believed_name_leads_to_the_file_that_has_another_name_by_now() {
+    let m = Model::new(nfs(), 1);
+    let (a, b) = (m.process(1), m.process(2));
+    settled(&a, "f", "first").await;
+    assert_eq!(read(&b, "f").await.unwrap(), "first");
+    a.rename("f", "aside", D).await.unwrap();
+    settled(&a, "f", "second").await;
+    assert_eq!(read(&b, "f").await.unwrap(), "first");
+    pass(60_001).await;
+    assert_eq!(read(&b, "f").await.unwrap(), "second");
+}
+
+#[madsim::test]
+async fn a_believed_name_of_a_removed_file_is_looked_up_again() {
+    let m = Model::new(nfs(), 1);
+    let (a, b) = (m.process(1), m.process(2));
+    settled(&a, "f", "first").await;
+    assert!(read(&b, "f").await.is_some());
+    settled(&a, "f.tmp", "second").await;
+    a.rename("f.tmp", "f", D).await.unwrap();
+    assert_eq!(read(&b, "f").await.unwrap(), "second");
+    a.unlink("f").await.unwrap();
+    assert!(b.open("f", D).await.err().unwrap().is_not_found());
+}
+
+#[madsim::test]
+async fn a_file_that_is_open_here_survives_being_replaced() {
+    let m = Model::new(nfs(), 1);
+    let a = m.process(1);
+    let old = settled(&a, "f", "old").await;
+    settled(&a, "f.tmp", "new").await;
+    a.rename("f.tmp", "f", D).await.unwrap();
+    assert_eq!(read(&a, "f").await.unwrap(), "new");
+    pass(3_001).await;
+    assert_eq!(old.read_at(0, 9).await.unwrap(), "old");
+    assert_eq!(names(&a, "").await.len(), 2);
+    // Its host loses power: nobody takes the silly name away any more.
+    m.power_cut(1);
+    pass(1_000).await;
+    assert_eq!(names(&m.process(2), "").await.len(), 2);
+}
+
+#[madsim::test]
+async fn a_killed_process_closes_so_that_silly_names_go() {
+    let m = Model::new(nfs(), 1);
+    let a = m.process(1);
+    let _file = settled(&a, "f", "x").await;
+    a.unlink("f").await.unwrap();
+    a.kill();
+    pass(50).await;
+    assert!(m.shown().files.is_empty());
+}
+
+#[madsim::test]
+async fn a_close_sends_what_is_dirty_and_a_death_does_not() {
+    let m = Model::new(nfs(), 1);
+    m.inject(Fault::HoldWriteback { scope: Scope::All });
+    let a = m.process(1);
+    let closed = settled(&a, "closed", "old").await;
+    closed.write_at(0, of("new")).await.unwrap();
+    drop(closed);
+    pass(50).await;
+    assert_eq!(m.media().bytes("closed").unwrap(), "new");
+    let dead = settled(&a, "dead", "old").await;
+    dead.write_at(0, of("new")).await.unwrap();
+    drop(dead);
+    a.kill();
+    pass(50).await;
+    assert_eq!(m.media().bytes("dead").unwrap(), "old");
+}
+
+#[madsim::test]
+async fn two_hosts_that_write_into_one_page_spoil_nothing_of_each_other() {
+    let m = Model::new(nfs(), 1);
+    let (a, b) = (m.process(1), m.process(2));
+    let ours = settled(&a, "f", "........").await;
+    let theirs = b.open_write("f", D).await.unwrap();
+    ours.write_at(0, of("aaaa")).await.unwrap();
+    theirs.write_at(4, of("bbbb")).await.unwrap();
+    ours.sync().await.unwrap();
+    theirs.sync().await.unwrap();
+    assert_eq!(m.media().bytes("f").unwrap(), "aaaabbbb");
+    assert_eq!(read(&a, "f").await.unwrap(), "aaaabbbb");
+    assert_eq!(read(&b, "f").await.unwrap(), "aaaabbbb");
+}

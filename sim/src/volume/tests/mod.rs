@@ -1,7 +1,10 @@
 //! Stories: each plays one behaviour of the volume.
 
+mod agree;
 mod caches;
+mod crashes;
 mod deaths;
+mod faults;
 
 use super::*;
 use bytes::Bytes;
@@ -53,3 +56,6 @@ fn errno<T>(r: highwater::volume::Result<T>) -> i32 {
 
 const EIO: i32 = 5;
 const ESTALE: i32 = 116;
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+const ENOSPC: i32 = 28;
