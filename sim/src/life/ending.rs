@@ -60,7 +60,7 @@ fn past_checkpoint(files: &BTreeMap<String, Bytes>, dir: &str) -> u64 {
     let epoch = &manifest[..8];
     let checkpoint = files.get(&format!("{dir}/{epoch}-recovery-checkpoint.json"));
     let checkpoint = checkpoint.and_then(|b| serde_json::from_slice::<serde_json::Value>(b).ok());
-    let field = |key: &str| checkpoint.as_ref().and_then(|c| c.get(key)?.as_u64());
+    let field = |key: &str| checkpoint.as_ref().and_then(|c| c.get("body")?.get(key)?.as_u64());
     let (segment, pos) = (field("segment").unwrap_or(0), field("pos").unwrap_or(0));
     let own = names.iter().filter(|n| n.starts_with(epoch) && n.ends_with(".log"));
     own.map(|n| {

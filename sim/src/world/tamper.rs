@@ -27,14 +27,19 @@ pub struct Tamper {
 impl Tamper {
     /// Spoils every partition's present checkpoints. The broker is down.
     pub async fn checkpoints(&self, world: &World, kind: Checkpoint) {
-        let files = checkpoints(world.model().shown());
+        let shown = world.model().shown();
+        let logs: Vec<String> = shown.files.keys().filter(|p| p.ends_with(".log")).cloned().collect();
+        let files = checkpoints(shown);
         let operator = world.model().process(OPERATOR);
         for (path, content) in &files {
             let spoilt = match kind {
                 Checkpoint::Older => self.older(path, content),
                 Checkpoint::Torn => Some(content.slice(..content.len() / 2)),
                 Checkpoint::Ahead => edit(content, ahead),
-                Checkpoint::OtherSegment => edit(content, other_segment),
+                Checkpoint::OtherSegment => {
+                    let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+                    edit(content, |v| other_segment(v, dir, &logs))
+                }
                 Checkpoint::OtherEpoch => other_epoch(path, &files),
             };
             if let Some(spoilt) = spoilt {
@@ -68,26 +73,34 @@ fn checkpoints(shown: Tree) -> Vec<(String, Bytes)> {
     shown.files.into_iter().filter(|(p, _)| p.ends_with(SUFFIX)).map(|(p, b)| (p, b.to_bytes())).collect()
 }
 
-fn edit(content: &Bytes, change: impl FnOnce(&mut Value)) -> Option<Bytes> {
-    let mut v: Value = serde_json::from_slice(content).ok()?;
-    change(&mut v);
-    Some(serde_json::to_vec(&v).ok()?.into())
+/// Changes a document and gives it the checksum of what it now says: the broker must see through more than damage.
+fn edit(content: &Bytes, change: impl FnOnce(&mut Value) -> Option<()>) -> Option<Bytes> {
+    let mut envelope: Value = serde_json::from_slice(content).ok()?;
+    let body = envelope.get_mut("body")?;
+    change(body)?;
+    let body = serde_json::to_string(body).ok()?;
+    let crc = crc32c::crc32c(body.as_bytes());
+    Some(format!("{{\"crc32c\":{crc},\"body\":{body}}}\n").into())
 }
 
 /// Points past the end of any file here.
-fn ahead(v: &mut Value) {
-    shift(v, "pos", 1_000_000);
-    shift(v, "offset", 1_000_000);
-}
-
-fn other_segment(v: &mut Value) {
-    shift(v, "segment", 1);
-}
-
-fn shift(v: &mut Value, field: &str, by: u64) {
-    if let Some(n) = v.get(field).and_then(Value::as_u64) {
-        v[field] = (n + by).into();
+fn ahead(v: &mut Value) -> Option<()> {
+    for field in ["pos", "offset"] {
+        v[field] = (v.get(field)?.as_u64()? + 1_000_000).into();
     }
+    Some(())
+}
+
+/// Names another segment of the same epoch that is there; its own position and offset stay.
+fn other_segment(v: &mut Value, dir: &str, logs: &[String]) -> Option<()> {
+    let (epoch, segment) = (v.get("epoch")?.as_u64()?, v.get("segment")?.as_u64()?);
+    let base = |path: &String| -> Option<u64> {
+        let name = path.strip_prefix(dir)?.strip_prefix(&format!("/{epoch:08x}-"))?;
+        name.strip_suffix(".log")?.parse().ok()
+    };
+    let other = logs.iter().filter_map(base).rfind(|b| *b != segment)?;
+    v["segment"] = other.into();
+    Some(())
 }
 
 /// The content of the same partition's checkpoint of another epoch.
