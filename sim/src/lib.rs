@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! cli/        the commands; runner/ shrink/ play/ behind them
-//! view/       the page that shows one life
 //! life/       one life: chaos, heal, prove; its verdict
+//! view/       the page that shows one life
 //! check/      the promises P1-P13, held against the history and the media
 //! workload/   who uses the broker: producers, consumers, groups, admin
 //! client/     a small Kafka client: the wire, and nothing of the broker's code

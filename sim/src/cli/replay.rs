@@ -2,9 +2,11 @@
 
 use super::{lay_over, Told};
 use crate::cli::life::guarded;
-use crate::life::{self, Settings};
+use crate::life::{self, Lived, Settings};
 use crate::marks::Marks;
 use crate::scenario;
+use crate::view;
+use highwater::config::BrokerConfig;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -46,7 +48,7 @@ pub fn run(args: &Args) -> Told {
             }
         }
         if let Some(file) = &args.html {
-            page = Err(format!("{file}: no page yet"));
+            page = write_page(file, &scenario.name, args.seed, &lived);
         }
         outcome
     });
@@ -65,4 +67,28 @@ pub fn run(args: &Args) -> Told {
         println!("page: {file}");
     }
     Ok(outcome.holds())
+}
+
+/// The page of a life that was recorded.
+fn write_page(file: &str, scenario: &str, seed: u64, lived: &Lived) -> Result<(), String> {
+    let Some(seen) = &lived.seen else { return Err(format!("{file}: the life was not recorded")) };
+    let about = view::About {
+        scenario: scenario.into(),
+        seed,
+        hash: lived.hash,
+        commit: commit(),
+        ended: lived.sim_time,
+        lease: BrokerConfig::default().lease,
+        notes: Vec::new(),
+    };
+    let life = view::life(&about, &lived.history, &lived.operations, &lived.verdict.violations, seen);
+    let page = view::html(&life).map_err(|e| format!("{file}: {e}"))?;
+    std::fs::write(file, page).map_err(|e| format!("{file}: {e}"))
+}
+
+/// The commit of the source that was run, if git knows it.
+fn commit() -> Option<String> {
+    let out = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output().ok()?;
+    let text = String::from_utf8(out.stdout).ok()?;
+    out.status.success().then(|| text.trim().to_owned())
 }

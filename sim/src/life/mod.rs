@@ -18,6 +18,7 @@ use crate::check::{self, Dial, Evidence, Terms, Verdict};
 use crate::history::{Event, History, Phase, Stamped};
 use crate::scenario::draw::stream;
 use crate::scenario::Plan;
+use crate::view::Collector;
 use crate::volume::Model;
 use crate::workload::{self, Ctx};
 use crate::world::{now, World};
@@ -39,6 +40,8 @@ pub struct Lived {
     pub operations: Vec<crate::volume::OpEvent>,
     pub hash: u64,
     pub verdict: Verdict,
+    /// What became of the files, for the page that shows the life; only if it is recorded.
+    pub seen: Option<Collector>,
     pub sim_time: Duration,
     pub volume_ops: u64,
     pub crash_images: u64,
@@ -59,6 +62,7 @@ pub fn run(scenario: &str, seed: u64, plan: &Plan, settings: &Settings) -> (Outc
 async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     let history = History::new(settings.record);
     let model = Model::new(plan.volume.clone(), stream(seed, "volume").next_u64());
+    let watched = settings.record.then(|| Collector::watch(&model));
     let world = World::new(seed, plan.clone(), model, history.clone());
     let (phase, seen) = watch::channel(Phase::Chaos);
     let (terms, ctx) = surroundings(seed, &world, seen);
@@ -92,6 +96,9 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     enter(Phase::Done);
 
     let (hash, sim_time) = (history.hash(), now());
+    if let Some(watched) = &watched {
+        watched.look();
+    }
     let evidence = Evidence {
         history: history.take_events(),
         media: ending::files(world.model().media()),
@@ -111,6 +118,7 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
         operations,
         hash,
         verdict,
+        seen: watched,
         sim_time,
         volume_ops,
         crash_images: recovered.images,

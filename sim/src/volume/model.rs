@@ -22,6 +22,7 @@ pub(super) fn now() -> Duration {
 }
 
 type Watcher = Box<dyn FnMut(&OpEvent) + Send>;
+type CrashWatcher = Box<dyn FnMut() + Send>;
 
 pub(super) struct Shared {
     pub state: Mutex<State>,
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     /// Where operations go on whose callers are gone, and hosts write back.
     pub node: NodeHandle,
     watchers: Mutex<Vec<Watcher>>,
+    crash_watchers: Mutex<Vec<CrashWatcher>>,
     /// The life of each process; all that were ever started.
     lives: Mutex<BTreeMap<u32, Arc<AtomicBool>>>,
 }
@@ -51,6 +53,7 @@ impl Model {
             options,
             node,
             watchers: Mutex::default(),
+            crash_watchers: Mutex::default(),
             lives: Mutex::default(),
         });
         shared.node.spawn(super::background::run(shared.clone()));
@@ -114,6 +117,7 @@ impl Model {
             self.shared.kill(id);
         }
         self.shared.state.lock().power_cut(client);
+        self.shared.crashed();
     }
 
     /// The server restarts: it forgets what it had not committed, and answers with another write
@@ -121,6 +125,7 @@ impl Model {
     pub fn restart_server(&self) {
         if self.shared.options.kind == Kind::Nfs {
             self.shared.state.lock().restart_server();
+            self.shared.crashed();
         }
     }
 
@@ -137,6 +142,7 @@ impl Model {
         match fault {
             Fault::ServerRestart => self.restart_server(),
             Fault::PowerCut { host } => self.power_cut(host),
+            Fault::Rot { .. } => self.shared.crashed(),
             _ => {}
         }
         id
@@ -161,6 +167,12 @@ impl Model {
         self.shared.watchers.lock().push(Box::new(f));
     }
 
+    /// Calls `f` after everything that takes or changes bytes without an operation: a power cut, a restart of
+    /// the server, bit rot.
+    pub fn watch_crashes(&self, f: impl FnMut() + Send + 'static) {
+        self.shared.crash_watchers.lock().push(Box::new(f));
+    }
+
     /// What was asked, of the (process, path) pairs that `filter` lets through. A file counts under
     /// the path by which it was opened.
     pub fn counts(&self, mut filter: impl FnMut(u32, &str) -> bool) -> Counts {
@@ -180,6 +192,12 @@ impl Model {
 }
 
 impl Shared {
+    fn crashed(&self) {
+        for watcher in self.crash_watchers.lock().iter_mut() {
+            watcher();
+        }
+    }
+
     pub fn tell(&self, event: &OpEvent) {
         for watcher in self.watchers.lock().iter_mut() {
             watcher(event);

@@ -131,6 +131,25 @@ impl Model {
         let Ok(Node::File(ino)) = state.server.tree.find(path) else { return None };
         state.strip(ino)
     }
+
+    /// One file's bytes on the media, and as a fresh client sees them.
+    pub fn versions(&self, path: &str) -> Option<(FileBytes, FileBytes)> {
+        let state = self.shared.state.lock();
+        let Ok(Node::File(ino)) = state.server.tree.find(path) else { return None };
+        let media = state.server.inode(ino).ok()?.media.clone();
+        Some((FileBytes::of(media), FileBytes::of(state.shown(ino)?)))
+    }
+
+    /// The paths of all files, and whether a crash of everything would keep the name.
+    pub fn names(&self) -> BTreeMap<String, bool> {
+        let state = self.shared.state.lock();
+        let files = |durable| {
+            let all = state.server.tree.walk(durable).filter(|(_, node)| matches!(node, Node::File(_)));
+            all.map(|(path, _)| path).collect::<BTreeSet<_>>()
+        };
+        let kept = files(true);
+        files(false).into_iter().map(|path| (path.clone(), kept.contains(&path))).collect()
+    }
 }
 
 impl State {

@@ -107,10 +107,10 @@ function words(it) {
 // The same for one of its two ends.
 function momentWords(m) {
   const it = m.item;
-  if (!REQUESTS.has(it.kind)) return m.end ? `ended: ${it.text}` : words(it);
+  if (!REQUESTS.has(it.kind)) return m.end ? `${it.kind === "lease" ? "lease " : ""}${it.text} ended` : words(it);
   if (m.end) return words(it);
   const where = it.part >= 0 ? ` to ${partitions[it.part].name}` : "";
-  return it.kind === "request" ? `asked: ${it.text}` : `${it.kind === "read" ? "asked to read" : "sent"}${where.replace(" to", it.kind === "read" ? "" : " to")}`;
+  return it.kind === "request" ? `asked: ${it.text.split(": ")[0]}` : `${it.kind === "read" ? "asked to read" : "sent"}${where.replace(" to", it.kind === "read" ? "" : " to")}`;
 }
 
 // --- finding an offset ---

@@ -1,6 +1,7 @@
 // The partition's files as strips of bytes, at the cursor's time.
 
 const BIG = { h: 26, row: 58 }, SMALL = { h: 8, row: 26 };
+const rowOf = f => (isLog(f) && S.t < f.gone ? BIG.row : SMALL.row);
 let shownFiles = [];
 
 const isLog = f => f.role === "log";
@@ -18,7 +19,7 @@ function bytesX(w, pos) { return (pos - S.b0) / (S.b1 - S.b0) * w; }
 function drawStrips() {
   const later = chooseFiles();
   let y = 4;
-  for (const f of shownFiles) { f.y = y; y += isLog(f) ? BIG.row : SMALL.row; }
+  for (const f of shownFiles) { f.y = y; y += rowOf(f); }
   if (S.follow) followEnd();
   const { g, w } = fitCanvas(el.strips, Math.max(60, y + 4));
   if (!shownFiles.length) label(g, "No segment of this partition exists yet.", 4, 24, w, css.dim);
@@ -42,8 +43,8 @@ function marksText() {
 
 function drawSegment(g, w, f) {
   const y = f.y + 13, h = BIG.h, snap = snapAt(f, S.t);
+  if (!snap) return label(g, S.t >= f.gone ? `removed at ${seconds(f.gone)}` : "", 4, f.y + 6, w, css.dim);
   line(g, 0, y + h, w, y + h, css.line);
-  if (!snap) return label(g, S.t >= f.gone ? `removed at ${seconds(f.gone)}` : "", 4, y + h / 2, w, css.dim);
   const X = p => bytesX(w, p);
   drawRuns(g, w, X, snap.runs, y, h);
   const list = batchesAt(f, S.t);
@@ -109,7 +110,11 @@ function drawSeal(g, w, X, seal, snap, y, h) {
   if (x < -5 || x > w + 5) return;
   if (end > x) { g.globalAlpha = 0.72; g.fillStyle = css.bg; g.fillRect(x, y, end - x, h); g.globalAlpha = 1; }
   g.fillStyle = css.ink; g.fillRect(Math.round(x) - 1, y - 4, 3, h + 8); g.fillRect(Math.round(x) - 5, y - 4, 5, 2); g.fillRect(Math.round(x) - 5, y + h + 2, 5, 2);
-  const text = `sealed at ${seal.end}`;
+  const text = `sealed at ${seal.end}`, tw = g.measureText(text).width;
+  if (w - x < tw + 12) {
+    plate(g, text, x - tw - 14, y + h / 2 - 7, tw + 6, 14, css.bg);
+    return label(g, text, x - tw - 11, y + h / 2, tw + 4, css.ink);
+  }
   if (w - x > 60) plate(g, text, x + 4, y + h / 2 - 7, g.measureText(text).width + 4, 14, css.bg);
   label(g, text, x + 6, y + h / 2, w - x - 8, css.ink);
 }
@@ -162,10 +167,10 @@ function placeNames() {
   el.names.replaceChildren(...shownFiles.map(f => {
     const d = document.createElement("div"), snap = snapAt(f, S.t);
     d.className = `file${snap ? "" : " gone"}${snap?.loose ? " loose" : ""}`;
-    d.style.top = `${f.y + (isLog(f) ? 9 : -1)}px`;
+    d.style.top = `${f.y + (isLog(f) && snap ? 9 : -1)}px`;
     const b = document.createElement("b"), s = document.createElement("small");
     b.textContent = shortName(f); b.title = f.path;
-    s.textContent = snap ? `${bytes(snap.len)}${isLog(f) ? ` · ${plural(batchesAt(f, S.t).filter(x => !torn(x)).length, "batch").replace("batchs", "batches")}` : ""}${snap.loose ? " · name not durable" : ""}` : "gone";
+    s.textContent = snap ? `${bytes(snap.len)}${isLog(f) ? ` · ${plural(batchesAt(f, S.t).filter(x => !torn(x)).length, "batch").replace("batchs", "batches")}` : ""}${snap.loose ? " · name not durable" : ""}` : "";
     d.append(b, s);
     return d;
   }));
@@ -184,7 +189,7 @@ function stripsSummary() {
 
 // What of the strips lies under the pointer.
 function hitStrips(x, y, w) {
-  const f = shownFiles.find(f => y >= f.y && y < f.y + (isLog(f) ? BIG.row : SMALL.row)), snap = f && snapAt(f, S.t);
+  const f = shownFiles.find(f => y >= f.y && y < f.y + rowOf(f)), snap = f && snapAt(f, S.t);
   if (!snap) return null;
   if (!isLog(f)) return [`${f.path}`, Object.entries(totals(f)).map(([s, n]) => `${bytes(n)} ${BYTES[s].name}`).join(", ")];
   const pos = Math.floor(S.b0 + x / w * (S.b1 - S.b0)), run = snap.runs.find(r => pos >= r.pos && pos < r.pos + r.len);

@@ -252,6 +252,7 @@ function drawViolations(g, w, X, h) {
   for (const v of violations) {
     const x = X(v.at);
     if (x < -30 || x > w + 30) continue;
+    if (S.violation !== v.i) { g.globalAlpha = 0.45; line(g, x, AXIS, x, h, css.broken, 1); g.globalAlpha = 1; continue; }
     line(g, x, AXIS, x, h, css.broken, 2);
     const text = v.promise, tw = g.measureText(text).width + 8, left = x + tw > w ? x - tw : x;
     g.fillStyle = css.broken; g.fillRect(left, AXIS - 1, tw, 14);
