@@ -31,6 +31,8 @@ pub mod life;
 #[cfg(madsim)]
 pub mod marks;
 #[cfg(madsim)]
+pub mod play;
+#[cfg(madsim)]
 pub mod runner;
 #[cfg(madsim)]
 pub mod scenario;

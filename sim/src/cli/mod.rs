@@ -33,6 +33,8 @@ enum Command {
     Coverage(coverage::Args),
     /// Which mounts keep which promises
     Matrix(matrix::Args),
+    /// Exercises to play in a terminal
+    Play(crate::play::Args),
     /// Lives one seed in this process (what the other commands start)
     #[command(hide = true)]
     Life(life::Args),
@@ -96,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Shrink(args) => crate::shrink::run(&args),
         Command::Coverage(args) => coverage::run(&args),
         Command::Matrix(args) => matrix::run(&args),
+        Command::Play(args) => crate::play::run(args).map(|()| true).map_err(Into::into),
         Command::Life(args) => life::run(&args),
     };
     match done {
