@@ -77,8 +77,10 @@ impl Producers {
                 got => Err(AppendError::OutOfOrderSequence { got, expected: 0 }),
             };
         }
-        let window = producer.batches.iter().rev().take(WINDOW);
-        let same_epoch = window.take_while(|b| b.epoch == h.producer_epoch);
+        // All that is remembered, and not the last five only: what is further back is here because it is not durable
+        // yet, and its repetition must wait for that as the first try does. Clients take DUPLICATE_SEQUENCE_NUMBER,
+        // which nothing waits for, for an acknowledgement.
+        let same_epoch = producer.batches.iter().rev().take_while(|b| b.epoch == h.producer_epoch);
         let mut oldest = last.first_sequence;
         for b in same_epoch {
             if b.first_sequence == first && b.last_sequence == end {
@@ -177,6 +179,18 @@ mod tests {
             Err(AppendError::OutOfOrderSequence { expected: 60, .. })
         ));
         assert!(matches!(p.judge(&head(0, 50, 5)), Err(AppendError::OutOfOrderSequence { .. })));
+    }
+
+    /// A client that gives up and sends again may have more than five batches in the queue of a slow volume.
+    #[test]
+    fn a_retry_of_what_is_not_durable_waits_however_far_back_it_is() {
+        let mut p = Producers::default();
+        for i in 0..9 {
+            p.record(&head(0, i, 1), Offset(i as i64), 0, Offset(0));
+        }
+        for i in 0..9 {
+            assert_eq!(p.judge(&head(0, i, 1)).unwrap().unwrap().base, Offset(i as i64));
+        }
     }
 
     #[test]
