@@ -4,6 +4,7 @@
 //! __cluster/format.json                              what the volume is; written once
 //! __cluster/brokers/{id}-{lease:08x}.heartbeat       by the process that holds that lease of that id
 //! __cluster/brokers/{id}-{lease:08x}.dead            by whoever proved that lease dead; empty
+//! __cluster/brokers/{random:016x}.probe              by a start, for a moment, to defeat a stale name cache; empty
 //! __cluster/controller/{epoch:08x}.claim             by the winner of that controller epoch
 //! __cluster/metadata/{epoch:08x}-metadata.json       by the controller of that epoch
 //! __cluster/metadata/{epoch:08x}-{incarnation}-{n:016x}.tmp   on its way to the above
@@ -61,6 +62,15 @@ impl std::fmt::Display for LeaseKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "lease {:x} of broker {}", self.number, self.broker)
     }
+}
+
+/// An empty file whose creation defeats a stale name cache. `random` makes the name nobody else's.
+pub(crate) fn probe(random: u64) -> String {
+    format!("{BROKERS}/{random:016x}.probe")
+}
+
+pub(crate) fn is_probe(name: &str) -> bool {
+    name.ends_with(".probe")
 }
 
 /// The name under which a broker takes the host-local lock of an id.

@@ -1,7 +1,8 @@
 //! Who lives: taking a lease of a broker id, and proving that earlier holders are dead.
 //!
 //! Promises: a lease is taken only when every earlier lease of the same id is proven dead, and its file
-//! and name are durable when it begins. Nothing is written before the proofs are complete.
+//! and name are durable when it begins. Nothing is written before the proofs are complete, but for an empty file
+//! that defeats a stale name cache and is taken away again.
 //!
 //! A lease is dead when its heartbeat says that it was relinquished; when the process that held it is
 //! ourselves (we take a new one only after the old one ended); when we hold the very host-local lock
@@ -26,6 +27,9 @@ use std::time::Duration;
 
 /// How often a start begins anew because the set of leases changed under it.
 const ROUNDS: u32 = 16;
+
+/// How long a start waits for its probe to be made: what it hastens may not delay it.
+const PROBE: Duration = Duration::from_secs(2);
 
 /// Stillness of one heartbeat, as a plain state machine; times are of the observer's boot clock.
 ///
@@ -105,10 +109,29 @@ struct Roll {
 }
 
 async fn roll(env: &Env) -> Result<Roll, VolumeError> {
+    let probe = defeat_name_cache(env).await;
     let names = files::patiently(Patience::START, "list", layout::BROKERS, || {
-        files::names(&*env.volume, layout::BROKERS)
+        // The directory may be missing if an earlier start died before it was durable.
+        files::names_if_any(&*env.volume, layout::BROKERS)
     });
-    Ok(Roll::of(names.await?))
+    let roll = Roll::of(names.await?);
+    if let Some(probe) = probe {
+        let volume = env.volume.clone();
+        tokio::spawn(async move { files::tidy_away(&*volume, &probe).await });
+    }
+    Ok(roll)
+}
+
+/// Makes a name of nobody else's in the heartbeat directory, so that the listing which follows comes from the server.
+///
+/// A host may believe a listing for a minute (nfs(5), acdirmax). A start that saw only old leases would wait for one of
+/// those to be proven dead, and then for the present one. Where this fails the listing is as good as it was: what safety
+/// needs is seen to by the exclusive create of the lease itself.
+async fn defeat_name_cache(env: &Env) -> Option<String> {
+    let path = layout::probe(env.entropy.u64());
+    let made = env.volume.create_new(&path, Class::Control);
+    let made = files::within(PROBE, "create", &path, made).await;
+    made.is_ok().then_some(path)
 }
 
 impl Roll {
@@ -131,11 +154,7 @@ impl Roll {
 /// Returns the leases that only waiting proved dead.
 pub(super) async fn refuse_the_living(env: &Env, me: &Identity) -> Result<Vec<LeaseKey>, StartError> {
     for _ in 0..ROUNDS {
-        let names = files::patiently(Patience::START, "list", layout::BROKERS, || {
-            // The directory may be missing if an earlier start died before it was durable.
-            files::names_if_any(&*env.volume, layout::BROKERS)
-        });
-        let roll = Roll::of(names.await.map_err(StartError::Volume)?);
+        let roll = roll(env).await.map_err(StartError::Volume)?;
         if let Some(waited_for) = prove_all_dead(env, me, &roll, true).await? {
             return Ok(waited_for);
         }
@@ -350,6 +369,10 @@ async fn tidy(env: &Env, mine: LeaseKey) {
     let Ok(names) = files::names(&*env.volume, layout::BROKERS).await else { return };
     for name in names {
         let key = LeaseKey::parse_heartbeat(&name).or_else(|| LeaseKey::parse_death_record(&name));
+        if layout::is_probe(&name) {
+            // Of a start that did not come to take it away. Its purpose was fulfilled when it was made.
+            files::tidy_away(&*env.volume, &format!("{}/{name}", layout::BROKERS)).await;
+        }
         if key.is_some_and(|k| k.broker == mine.broker && k.number.saturating_add(KEEP) < mine.number) {
             files::tidy_away(&*env.volume, &format!("{}/{name}", layout::BROKERS)).await;
         }
