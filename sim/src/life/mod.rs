@@ -75,14 +75,13 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     let (founder, topics) = (ctx.clone(), plan.topics.clone());
     world.at_desk(async move { workload::create_topics(&founder, &topics).await }).await;
     let users = workload::start(&ctx, &plan.clients);
-    let mut faults = world.unleash();
-    faults.extend(world.remember());
+    world.unleash();
+    world.remember();
     let images = images::Images::default();
     images.take(&world, seed);
     tokio::time::sleep(Duration::from_secs_f64(plan.life.seconds)).await;
 
     enter(Phase::Heal);
-    faults.iter().for_each(|f| f.abort());
     world.heal().await;
     let prover = ctx.clone();
     world.at_desk(async move { workload::comes_back(&prover).await }).await;

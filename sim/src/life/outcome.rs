@@ -87,12 +87,33 @@ impl Outcome {
             scenario: scenario.into(),
             seed,
             hash: format!("{:016x}", lived.hash),
-            broken: lived.verdict.violations.iter().map(Broken::from).collect(),
+            broken: first_of_each(&lived.verdict.violations),
             sim_ms: lived.sim_time.as_millis() as u64,
             stats,
             reached: BTreeMap::new(),
         }
     }
+}
+
+/// How often one promise is told of in one life; one lost segment would fill the screen.
+const TOLD: usize = 3;
+
+fn first_of_each(violations: &[Violation]) -> Vec<Broken> {
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut told: Vec<Broken> = Vec::new();
+    for v in violations {
+        let n = count.entry(v.promise).or_default();
+        *n += 1;
+        if *n <= TOLD {
+            told.push(Broken::from(v));
+        }
+    }
+    for (promise, n) in count.into_iter().filter(|(_, n)| *n > TOLD) {
+        if let Some(last) = told.iter_mut().rfind(|b| b.promise == promise) {
+            last.what += &format!(" (and {} more)", n - TOLD);
+        }
+    }
+    told
 }
 
 impl From<&Violation> for Broken {

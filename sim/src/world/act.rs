@@ -10,34 +10,34 @@ use madsim::runtime::Handle;
 use std::time::Duration;
 
 impl World {
-    /// Sets all faults going; the chaos begins now. The handles end when their faults have.
-    pub fn unleash(&self) -> Vec<tokio::task::JoinHandle<()>> {
-        let each = |(n, fault): (usize, &FaultAt)| {
+    /// Sets all faults going; the chaos begins now. What still lasts when the world is healed has no effect from then
+    /// on, but that a broker which is down or about to stop is brought back first.
+    pub fn unleash(&self) {
+        for (n, fault) in self.plan().faults.iter().enumerate() {
             let (world, fault) = (self.clone(), fault.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs_f64(fault.at)).await;
                 world.carry_out(n as u32, &fault).await;
-            })
-        };
-        self.plan().faults.iter().enumerate().map(each).collect()
+            });
+        }
     }
 
     /// If some fault is to bring older checkpoints back, they must have been seen: looks at them now and then.
-    pub fn remember(&self) -> Option<tokio::task::JoinHandle<()>> {
+    pub fn remember(&self) {
         let older = |f: &FaultAt| match &f.what {
             Action::World(a) => a.checkpoint() == Some(Checkpoint::Older),
             Action::Volume(_) => false,
         };
         if !self.plan().faults.iter().any(older) {
-            return None;
+            return;
         }
         let world = self.clone();
-        Some(tokio::spawn(async move {
+        tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 world.0.tamper.remember(&world);
             }
-        }))
+        });
     }
 
     async fn carry_out(&self, n: u32, fault: &FaultAt) {

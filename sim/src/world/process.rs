@@ -95,10 +95,21 @@ pub fn start(shared: &Arc<Shared>, broker: u32, machine: &Machine) -> Running {
     history.record(Event::Note(format!("broker {broker} is process {pid} on host {on}")));
     history.record(Event::Broker { broker, life: Life::Starting });
     let life = async move {
-        let node = match Node::start(env, config, counted).await {
-            Ok(node) => node,
-            Err(e) => {
+        let mut told = told;
+        let started = tokio::select! {
+            biased;
+            () = asked(&mut told) => None,
+            started = Node::start(env, config, counted) => Some(started),
+        };
+        let node = match started {
+            Some(Ok(node)) => node,
+            Some(Err(e)) => {
                 ended.send_replace(Some(Exit::Failed(e.to_string())));
+                return;
+            }
+            // Told to stop before it served.
+            None => {
+                ended.send_replace(Some(Exit::Clean));
                 return;
             }
         };

@@ -91,14 +91,15 @@ fn ahead(v: &mut Value) -> Option<()> {
     Some(())
 }
 
-/// Names another segment of the same epoch that is there; its own position and offset stay.
+/// Names an older segment of the same epoch; its own position and offset stay. (Naming the last segment with another's
+/// position would be a forgery, which no accident makes.)
 fn other_segment(v: &mut Value, dir: &str, logs: &[String]) -> Option<()> {
     let (epoch, segment) = (v.get("epoch")?.as_u64()?, v.get("segment")?.as_u64()?);
     let base = |path: &String| -> Option<u64> {
         let name = path.strip_prefix(dir)?.strip_prefix(&format!("/{epoch:08x}-"))?;
         name.strip_suffix(".log")?.parse().ok()
     };
-    let other = logs.iter().filter_map(base).rfind(|b| *b != segment)?;
+    let other = logs.iter().filter_map(base).rfind(|b| *b < segment)?;
     v["segment"] = other.into();
     Some(())
 }
