@@ -5,18 +5,22 @@ use super::fault::{FullAt, Op};
 use super::model::{now, Shared};
 use super::options::Kind;
 use super::state::{Handle, Job, State};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Does every job at its time, for ever.
-pub async fn run(shared: Arc<Shared>) {
-    let new_job = shared.state.lock().new_job.clone();
+/// Does every job at its time, until nobody has the volume any more.
+pub async fn run(shared: Weak<Shared>, new_job: Arc<tokio::sync::Notify>) {
     loop {
-        let next = shared.state.lock().jobs.keys().next().map(|(at, _)| *at);
         let news = new_job.notified();
+        let Some(volume) = shared.upgrade() else { return };
+        let next = volume.state.lock().jobs.keys().next().map(|(at, _)| *at);
         match next {
-            None => news.await,
+            None => {
+                drop(volume);
+                news.await;
+            }
             Some(at) if at > now() => {
+                drop(volume);
                 let nap = super::call::sleep(at - now());
                 tokio::select! {
                     biased;
@@ -25,9 +29,9 @@ pub async fn run(shared: Arc<Shared>) {
                 }
             }
             Some(_) => {
-                let job = shared.state.lock().jobs.pop_first();
+                let job = volume.state.lock().jobs.pop_first();
                 if let Some((_, job)) = job {
-                    shared.begin(job);
+                    volume.begin(job);
                 }
             }
         }

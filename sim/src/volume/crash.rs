@@ -141,10 +141,16 @@ impl State {
             self.server.tree.crash(&kept);
         }
         let all: Vec<u64> = self.server.inodes.keys().copied().collect();
-        for inode in self.server.inodes.values_mut().filter(|_| self.options.kind == Kind::Local) {
+        self.server.find_names();
+        let forgotten = |i: &&mut Inode| match self.options.kind {
+            Kind::Local => true,
+            // A client that opens it again after the restart finds no name.
+            Kind::Nfs => !i.named,
+            Kind::Coherent => false,
+        };
+        for inode in self.server.inodes.values_mut().filter(forgotten) {
             inode.opens = 0;
         }
-        self.server.find_names();
         for ino in all {
             self.server.maybe_free(ino);
         }

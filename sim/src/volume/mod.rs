@@ -17,7 +17,8 @@
 //!   between opens attributes are believed for `actimeo`, names, missing names and listings for half
 //!   of `acdirmax` to all of it; a host's own change of a directory ends its beliefs about it;
 //! - unlinking a file that is open on the same host renames it to `.nfs…` until it is closed; a file
-//!   that another host removed answers ESTALE;
+//!   that another host removed answers ESTALE, or lives on until the server restarts
+//!   ([`Options::keeps_open_files`]);
 //! - a server that restarts forgets UNSTABLE bytes, and its clients send them again when the verifier
 //!   of a COMMIT tells them; names are durable before they are answered, unless the server lies.
 //!

@@ -56,7 +56,8 @@ impl Model {
             crash_watchers: Mutex::default(),
             lives: Mutex::default(),
         });
-        shared.node.spawn(super::background::run(shared.clone()));
+        let new_job = shared.state.lock().new_job.clone();
+        shared.node.spawn(super::background::run(Arc::downgrade(&shared), new_job));
         Model { shared }
     }
 
@@ -121,9 +122,10 @@ impl Model {
     }
 
     /// The server restarts: it forgets what it had not committed, and answers with another write
-    /// verifier, so that its clients send again what they still hold. Over NFS only.
+    /// verifier, so that its clients send again what they still hold. A local file system has no server;
+    /// a coherent one's forgets something only if it lies.
     pub fn restart_server(&self) {
-        if self.shared.options.kind == Kind::Nfs {
+        if self.shared.options.kind != Kind::Local {
             self.shared.state.lock().restart_server();
             self.shared.crashed();
         }
@@ -219,6 +221,13 @@ impl Shared {
     pub fn kill(&self, process: u32) {
         self.life_of(process).store(false, std::sync::atomic::Ordering::Relaxed);
         self.state.lock().kill(process, now());
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What does the jobs sees that there will be none.
+        self.state.get_mut().new_job.notify_one();
     }
 }
 

@@ -42,13 +42,20 @@ pub struct Tree {
     dirs: BTreeMap<u64, Dir>,
     /// Directories with steps that are not durable.
     unsettled: BTreeSet<u64>,
+    /// How often a file stands in a directory, on the media or as things are, or in a step between.
+    holds: BTreeMap<u64, u32>,
     /// Numbers directories, files and steps.
     seq: u64,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { dirs: BTreeMap::from([(ROOT, Dir::default())]), unsettled: BTreeSet::new(), seq: ROOT }
+        Tree {
+            dirs: BTreeMap::from([(ROOT, Dir::default())]),
+            unsettled: BTreeSet::new(),
+            holds: BTreeMap::new(),
+            seq: ROOT,
+        }
     }
 }
 
@@ -86,6 +93,7 @@ impl Tree {
             return Err(Errno::EXIST);
         }
         d.insert(name, node);
+        self.hold(node);
         let seq = self.next();
         self.step(dir, seq, Step::Put(name.to_owned(), node, None))
     }
@@ -113,12 +121,16 @@ impl Tree {
     }
 
     fn delete(&mut self, dir: u64, name: &str) -> Result<()> {
-        self.dir_mut(dir)?.remove(name);
+        let gone = self.dir_mut(dir)?.remove(name);
+        self.let_go(gone);
         let seq = self.next();
         self.step(dir, seq, Step::Del(name.to_owned(), None))
     }
 
     fn step(&mut self, dir: u64, seq: u64, step: Step) -> Result<()> {
+        if let Step::Put(_, node, _) = &step {
+            self.hold(*node);
+        }
         self.dir_mut(dir)?.pending.push_back((seq, step));
         self.unsettled.insert(dir);
         Ok(())
@@ -135,7 +147,8 @@ impl Tree {
         let seq = self.next();
         self.dir_mut(from.0)?.remove(from.1);
         let name = to.1.to_owned();
-        self.dir_mut(to.0)?.insert(&name, node);
+        let over = self.dir_mut(to.0)?.insert(&name, node);
+        self.let_go(over);
         if from.0 == to.0 {
             self.step(to.0, seq, Step::Move(from.1.to_owned(), name))?;
         } else {
@@ -175,12 +188,23 @@ impl Tree {
 
     /// Whether a name leads to the file, on the media or as things are, or may do so after a crash.
     pub fn names_file(&self, ino: u64) -> bool {
-        let node = Node::File(ino);
-        let puts = |s: &Step| matches!(s, Step::Put(_, n, _) if *n == node);
-        self.dirs.values().any(|d| {
-            d.names.values().chain(d.durable.values()).any(|n| *n == node)
-                || d.pending.iter().any(|(_, s)| puts(s))
-        })
+        self.holds.contains_key(&ino)
+    }
+
+    fn hold(&mut self, node: Node) {
+        if let Node::File(ino) = node {
+            *self.holds.entry(ino).or_default() += 1;
+        }
+    }
+
+    fn let_go(&mut self, node: Option<Node>) {
+        let Some(Node::File(ino)) = node else { return };
+        if let Some(n) = self.holds.get_mut(&ino) {
+            *n -= 1;
+            if *n == 0 {
+                self.holds.remove(&ino);
+            }
+        }
     }
 
     pub fn is_settled(&self) -> bool {
@@ -201,15 +225,21 @@ impl Tree {
                 break;
             }
             let Some((seq, step)) = d.pending.pop_front() else { break };
+            let is_moved = matches!(step, Step::Del(_, Some(_)));
             let (gone, other) = match step {
-                Step::Put(name, node, other) => (d.durable.insert(name, node), other),
-                Step::Del(name, other) => (d.durable.remove(&name).filter(|_| other.is_none()), other),
+                Step::Put(name, node, other) => {
+                    // Held by the step until now, by the media from now on.
+                    (d.durable.insert(name, node), other)
+                }
+                Step::Del(name, other) => (d.durable.remove(&name), other),
                 Step::Move(from, to) => {
                     let node = d.durable.remove(&from);
                     (node.and_then(|n| d.durable.insert(to, n)), None)
                 }
             };
-            if let Some(Node::Dir(gone)) = gone {
+            self.let_go(gone);
+            // A directory that went is gone, but for one that moved elsewhere.
+            if let Some(Node::Dir(gone)) = gone.filter(|_| !is_moved) {
                 self.dirs.remove(&gone);
             }
             if let Some(other) = other {
@@ -238,6 +268,13 @@ impl Tree {
             d.change += 1;
         }
         self.unsettled.clear();
+        self.holds.clear();
+        let durable: Vec<Node> = self.dirs.values().flat_map(|d| d.durable.values().copied()).collect();
+        for node in durable {
+            // Once for the media, once for what is.
+            self.hold(node);
+            self.hold(node);
+        }
         let live: BTreeSet<u64> = self.walk(false).filter_map(|(_, n)| dir_of(n)).chain([ROOT]).collect();
         self.dirs.retain(|id, _| live.contains(id));
         let parents: Vec<(u64, u64)> = self
@@ -282,13 +319,13 @@ fn dir_of(node: Node) -> Option<u64> {
 }
 
 impl Dir {
-    fn insert(&mut self, name: &str, node: Node) {
+    fn insert(&mut self, name: &str, node: Node) -> Option<Node> {
         self.change += 1;
-        self.names.insert(name.to_owned(), node);
+        self.names.insert(name.to_owned(), node)
     }
 
-    fn remove(&mut self, name: &str) {
+    fn remove(&mut self, name: &str) -> Option<Node> {
         self.change += 1;
-        self.names.remove(name);
+        self.names.remove(name)
     }
 }

@@ -30,6 +30,12 @@ pub struct Options {
     pub actimeo: f64,
     /// How long names, and missing names, are believed (nfs(5), acdirmax, lookupcache=all).
     pub acdirmax: f64,
+    /// Opening a directory asks the server whether the cached listing still holds, as Linux does. If not,
+    /// listings are believed as long as names.
+    pub fresh_lists: bool,
+    /// The server keeps a file whose last name another client removed while it is open (an NFSv4 server
+    /// of Linux does, until it restarts). If not, its users get ESTALE (NFSv3).
+    pub keeps_open_files: bool,
     /// The server acknowledges COMMIT, and metadata operations, before they are durable (exports(5),
     /// async; of a local file system, a device that forgets its cache): a server that lies. It exists to prove that the checkers see it.
     pub lying: bool,
@@ -53,6 +59,8 @@ impl Default for Options {
             soft: None,
             actimeo: 3_000.0,
             acdirmax: 60_000.0,
+            fresh_lists: false,
+            keeps_open_files: false,
             lying: false,
             capacity: 4 << 30,
             torn: 0.125,

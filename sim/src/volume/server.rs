@@ -41,6 +41,8 @@ pub struct Capacity {
 pub struct Server {
     pub tree: Tree,
     pub inodes: BTreeMap<u64, Inode>,
+    /// Files that lost their name and are kept by a handle or by the media's names.
+    nameless: BTreeSet<u64>,
     /// The write verifier: another one after each restart (RFC 8881, 18.32.3).
     pub verifier: u64,
     pub capacity: Capacity,
@@ -57,6 +59,7 @@ impl Server {
         Server {
             tree: Tree::default(),
             inodes: BTreeMap::new(),
+            nameless: BTreeSet::new(),
             verifier: 1,
             capacity,
             used: 0,
@@ -137,6 +140,7 @@ impl Server {
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.named = false;
         }
+        self.nameless.insert(ino);
         self.maybe_free(ino);
     }
 
@@ -145,13 +149,17 @@ impl Server {
         let names: BTreeSet<Node> = self.tree.walk(false).map(|(_, node)| node).collect();
         for (ino, inode) in &mut self.inodes {
             inode.named = names.contains(&Node::File(*ino));
+            if !inode.named {
+                self.nameless.insert(*ino);
+            }
         }
     }
 
     /// Frees a file that nothing leads to any more.
     pub fn maybe_free(&mut self, ino: u64) {
         let kept = self.inodes.get(&ino).is_none_or(|i| i.named || (i.opens > 0 && !self.stateless));
-        if !kept && (self.tree.is_settled() || !self.tree.names_file(ino)) {
+        if !kept && !self.tree.names_file(ino) {
+            self.nameless.remove(&ino);
             if let Some(inode) = self.inodes.remove(&ino) {
                 self.used -= inode.shown.len;
             }
@@ -167,8 +175,7 @@ impl Server {
             Some(dir) => self.tree.commit(dir, u64::MAX),
             None => self.tree.commit_all(),
         }
-        let nameless: Vec<u64> = self.inodes.iter().filter(|(_, i)| !i.named).map(|(ino, _)| *ino).collect();
-        for ino in nameless {
+        for ino in self.nameless.clone() {
             self.maybe_free(ino);
         }
     }

@@ -69,7 +69,7 @@ impl State {
         let honest = !options.lying && options.kind != Kind::Local;
         let capacity = capacity(&options, &Faults::default());
         State {
-            server: Server::new(capacity, honest, options.kind == Kind::Nfs),
+            server: Server::new(capacity, honest, options.kind == Kind::Nfs && !options.keeps_open_files),
             options,
             draw: Draw::new(seed).of("volume"),
             hosts: BTreeMap::new(),
@@ -279,16 +279,22 @@ impl State {
             name: name.clone(),
             kind: if matches!(node, Node::File(_)) { EntryKind::File } else { EntryKind::Dir },
         };
-        let listing: Vec<Entry> = self.server.tree.dir(dir)?.names.iter().map(entry).collect();
+        let found = self.server.tree.dir(dir)?;
+        let listing: Vec<Entry> = found.names.iter().map(entry).collect();
+        let (names, change) = (found.names.clone(), found.change);
         if self.kind() == Kind::Nfs {
-            self.dir_cache(client, dir, now)?.listing = Some(listing.clone());
+            // The reply tells what each name stands for (READDIRPLUS), and that is believed from now on.
+            let cache = self.dir_cache(client, dir, now)?;
+            cache.listing = Some(listing.clone());
+            cache.names = names.into_iter().map(|(name, node)| (name, Some(node))).collect();
+            cache.change = change;
         }
         Ok(listing)
     }
 
     /// The listing that the host still believes.
     pub fn believed_listing(&mut self, client: u32, dir: u64, now: Duration) -> Option<Vec<Entry>> {
-        if self.kind() != Kind::Nfs {
+        if self.kind() != Kind::Nfs || self.options.fresh_lists {
             return None;
         }
         self.dir_cache(client, dir, now).ok()?.listing.clone()

@@ -187,3 +187,28 @@ async fn two_hosts_that_write_into_one_page_spoil_nothing_of_each_other() {
     assert_eq!(read(&a, "f").await.unwrap(), "aaaabbbb");
     assert_eq!(read(&b, "f").await.unwrap(), "aaaabbbb");
 }
+
+#[madsim::test]
+async fn a_server_may_keep_a_removed_file_for_those_who_have_it_open_until_it_restarts() {
+    let m = Model::new(Options { keeps_open_files: true, ..nfs() }, 1);
+    let (a, b) = (m.process(1), m.process(2));
+    let file = settled(&a, "f", "x").await;
+    b.unlink("f").await.unwrap();
+    pass(3_001).await;
+    assert_eq!(file.read_at(0, 9).await.unwrap(), "x");
+    m.restart_server();
+    pass(3_001).await;
+    assert_eq!(errno(file.read_at(0, 9).await), ESTALE);
+}
+
+#[madsim::test]
+async fn a_listing_may_be_fresh_while_names_are_not() {
+    let m = Model::new(Options { fresh_lists: true, ..nfs() }, 1);
+    let (a, b) = (m.process(1), m.process(2));
+    assert!(names(&b, "").await.is_empty());
+    assert!(b.open("f", D).await.err().unwrap().is_not_found());
+    settled(&a, "f", "x").await;
+    assert!(b.open("f", D).await.err().unwrap().is_not_found());
+    assert_eq!(names(&b, "").await, ["f"]);
+    assert!(b.open("f", D).await.is_ok(), "the listing told of it");
+}
