@@ -108,11 +108,29 @@ impl Inner {
         if !changes {
             return;
         }
-        if op.op == Op::SyncDir || now() >= self.rested + REST {
+        // The more files, the rarer: a look at everything costs as much as there is.
+        let files = self.kept.len() as u32;
+        if now() >= self.rested + REST * (1 + files / 200) {
             return self.look_at_all(false);
+        }
+        if op.op == Op::SyncDir {
+            return self.names_kept(&op.path);
         }
         for path in [Some(&op.path), op.to.as_ref()].into_iter().flatten() {
             self.look_at(path, false);
+        }
+    }
+
+    /// All names in a directory are durable now.
+    fn names_kept(&mut self, dir: &str) {
+        let prefix = format!("{dir}/");
+        let Some((home, _)) = Home::of(&format!("{prefix}x")) else { return };
+        let Some(seen) = self.homes.get(&home) else { return };
+        let alive = seen.files.iter().filter(|(_, t)| t.gone.is_none());
+        let paths: Vec<String> = alive.map(|(name, _)| format!("{prefix}{name}")).collect();
+        for path in paths {
+            self.kept.insert(path.clone(), true);
+            self.look_at(&path, false);
         }
     }
 
