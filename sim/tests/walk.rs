@@ -11,7 +11,7 @@ use highwater::rt::{Env, OsClock, SeededEntropy, SoloHost};
 use highwater::server::Node;
 use highwater::volume::{Class, EntryKind, MemVolume, Volume};
 use highwater_sim::check::{self, Evidence, Verdict};
-use highwater_sim::history::{Event, History, Life, Phase};
+use highwater_sim::history::{Event, History, Life, Membership, Phase};
 use highwater_sim::workload::{self, Ctx, Spec, TopicSpec};
 use madsim::runtime::{Handle, NodeHandle};
 use std::collections::BTreeMap;
@@ -192,6 +192,86 @@ async fn a_broker_with_users_and_crashes_breaks_no_promise() {
     let read = walked.count(|e| matches!(e, Event::FetchDone { answer: Ok(f), .. } if !f.batches.is_empty()));
     assert!(acked > 300 && read > 300, "{acked} acknowledged, {read} read");
     assert_eq!(walked.count(|e| matches!(e, Event::FinalRead { .. })), 2);
+}
+
+const ALL: &str = r#"
+topic = [
+    { name = "t", partitions = 2, configs = { "segment.bytes" = "20000" } },
+    { name = "gone", partitions = 1 },
+    { name = "kept", partitions = 1, configs = { "segment.bytes" = "10000", "retention.ms" = "5000" } },
+    { name = "times", partitions = 1, configs = { "segment.bytes" = "20000" } },
+]
+
+[[client]]
+kind = "producer"
+idempotent = true
+count = 2
+timeout-ms = [50, 3000]
+
+[[client]]
+kind = "producer"
+topics = ["t", "gone", "kept"]
+opaque = 0.1
+
+[[client]]
+kind = "consumer"
+from = "start"
+
+[[client]]
+kind = "consumer"
+from = "tail"
+
+[[client]]
+kind = "member"
+count = 3
+topics = ["t", "times"]
+stay-ms = [2000, 10000]
+
+[[client]]
+kind = "committer"
+count = 2
+
+[[client]]
+kind = "committer"
+count = 2
+group = "shared"
+timeout-ms = [20, 500]
+
+[[client]]
+kind = "admin"
+topics = ["gone"]
+deeds = ["recreate", "create-delete", "create-partitions"]
+
+[[client]]
+kind = "admin"
+topics = ["t", "kept"]
+deeds = ["delete-records"]
+
+[[client]]
+kind = "admin"
+topics = ["kept"]
+deeds = ["retention"]
+
+[[client]]
+kind = "lookup"
+topics = ["times", "kept"]
+"#;
+
+#[madsim::test]
+async fn all_kinds_of_users_and_crashes_break_no_promise() {
+    let walked = walk(ALL, 30).await;
+    assert_eq!(walked.verdict.violations, [], "seed {}", Handle::current().seed());
+    let commits =
+        walked.count(|e| matches!(e, Event::CommitDone { answer: Ok(codes), .. } if codes.contains(&0)));
+    let joins =
+        walked.count(|e| matches!(e, Event::MemberDone { call: Membership::Sync, answer: Ok(0), .. }));
+    let deleted = walked.count(|e| matches!(e, Event::DeleteTopicDone { answer: Ok(0), .. }));
+    let trimmed = walked.count(|e| matches!(e, Event::DeleteRecordsDone { answer: Ok((0, _)), .. }));
+    let found = walked.count(
+        |e| matches!(e, Event::ListOffsetsDone { timestamp: 0.., answer: Ok(l), .. } if l.offset >= 0),
+    );
+    let counts = [commits, joins, deleted, trimmed, found];
+    assert!(counts.iter().all(|n| *n > 0), "commits, joins, deletions, trims, lookups: {counts:?}");
 }
 
 #[test]

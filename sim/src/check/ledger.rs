@@ -18,6 +18,8 @@ pub struct Sent<'a> {
     pub event: Index,
     pub at: Duration,
     pub acks: i16,
+    /// The same batch was sent before.
+    pub is_retry: bool,
     pub batch: &'a BatchInfo,
     pub place: &'a Place,
 }
@@ -143,8 +145,9 @@ impl<'a> Ledger<'a> {
 
     fn note_records(&mut self, index: Index, at: Duration, event: &'a Event) {
         match event {
-            Event::ProduceSent { at: place, acks, batch, .. } => {
-                let sent = Sent { event: index, at, acks: *acks, batch, place };
+            Event::ProduceSent { at: place, acks, batch, retry_of, .. } => {
+                let is_retry = retry_of.is_some();
+                let sent = Sent { event: index, at, acks: *acks, is_retry, batch, place };
                 self.contents.entry(batch.key()).or_insert(sent);
                 self.sent.insert(index, sent);
             }

@@ -54,6 +54,13 @@ fn fetches(ledger: &Ledger, verdict: &mut Verdict) {
         if let Some(first) = f.batches.first().filter(|b| b.end() <= *offset) {
             broken("P2", format!("asked for {offset}, got a batch that ends at {}", first.end()));
         }
+        // The batch that holds the offset comes whole.
+        if let Some(first) = f.batches.first().filter(|b| b.base > *offset) {
+            broken(
+                "P3",
+                format!("asked for {offset}, got what begins at {}: records were skipped", first.base),
+            );
+        }
         if let Some(last) = f.batches.last().filter(|b| b.end() > f.hwm) {
             broken("P2", format!("served up to {}, past the high watermark {}", last.end(), f.hwm));
         }

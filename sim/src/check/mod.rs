@@ -7,10 +7,18 @@
 //!
 //! Each checker takes time near linear in the number of events.
 
+mod epochs;
+mod groups;
 mod ledger;
 mod log;
+mod lookup;
 mod marks;
 pub mod media;
+mod recovery;
+mod removal;
+mod sequences;
+mod tidy;
+mod waits;
 
 #[cfg(test)]
 mod bed;
@@ -91,7 +99,7 @@ pub struct Opening {
     pub after_clean_close: bool,
     /// Bytes of log that lay past the last checkpoint that was durable when the opening began.
     pub past_checkpoint: u64,
-    /// Bytes of log files that were read.
+    /// Bytes of log files that were read, each counted once however often it was.
     pub log_bytes_read: u64,
 }
 
@@ -128,7 +136,15 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     let ledger = Ledger::new(evidence);
     let mut verdict = Verdict::default();
     log::check(&ledger, &mut verdict);
+    removal::check(&ledger, &mut verdict);
+    sequences::check(&ledger, &mut verdict);
+    epochs::check(&ledger, &mut verdict);
     marks::check(&ledger, &mut verdict);
+    groups::check(&ledger, &mut verdict);
+    lookup::check(&ledger, &mut verdict);
+    recovery::check(&ledger, &mut verdict);
+    waits::check(&ledger, &mut verdict);
+    tidy::check(&ledger, &mut verdict);
     verdict.violations.sort_by_key(|v| v.at);
     verdict
 }

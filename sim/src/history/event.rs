@@ -77,6 +77,17 @@ pub struct Listed {
     pub epoch: i32,
 }
 
+/// A group's offset as a broker gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CommittedOffset {
+    pub at: Place,
+    pub code: Code,
+    /// -1: none is committed.
+    pub offset: i64,
+    /// The [`Event::CommitSent`] that it is from, as its metadata says: every commit is told from every other.
+    pub commit: Option<Index>,
+}
+
 /// What a group member asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Membership {
@@ -217,12 +228,11 @@ pub enum Event {
         sent: Index,
         answer: Answer<Vec<Code>>,
     },
-    /// -1: nothing is committed.
     OffsetsFetched {
         who: Who,
         started: Duration,
         group: Arc<str>,
-        answer: Answer<Vec<(Place, i64, Code)>>,
+        answer: Answer<Vec<CommittedOffset>>,
     },
 
     CreateTopicSent {
@@ -271,7 +281,8 @@ pub enum Event {
         topic: Arc<str>,
         id: Option<Uuid>,
         key: String,
-        value: String,
+        /// `None`: the broker's default again.
+        value: Option<String>,
     },
     AlterConfigDone {
         who: Who,

@@ -5,6 +5,7 @@
 //! clients delete, and delete by id. A request whose name was certain from its sending to its answer
 //! concerned that id. One that was under way while a deletion was says nothing certain.
 
+use super::spec::TopicSpec;
 use crate::history::{Event, History, Place, Who};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ struct Inner {
     /// Ids of which a deletion was sent.
     deleted: BTreeSet<Uuid>,
     groups: BTreeSet<Arc<str>>,
+    /// How topics of a name are made.
+    specs: BTreeMap<Arc<str>, TopicSpec>,
 }
 
 struct Known {
@@ -66,6 +69,15 @@ impl Directory {
     /// Topics that surely exist, with their partitions as last seen.
     pub fn topics(&self) -> Vec<(Arc<str>, i32)> {
         self.0.lock().topics.iter().map(|(name, k)| (name.clone(), k.partitions)).collect()
+    }
+
+    pub fn note_spec(&self, spec: &TopicSpec) {
+        self.0.lock().specs.insert(spec.name.as_str().into(), spec.clone());
+    }
+
+    /// How a topic of this name was made.
+    pub fn spec(&self, topic: &Arc<str>) -> Option<TopicSpec> {
+        self.0.lock().specs.get(topic).cloned()
     }
 
     pub fn note_group(&self, group: &Arc<str>) {

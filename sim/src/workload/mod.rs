@@ -5,8 +5,12 @@
 //! through chaos and heal, and stop when the phase is [`Phase::Prove`]; a request that is under way then is
 //! waited for, so a client may need its deadline to end.
 
+mod admin;
 mod consumer;
 mod directory;
+mod lookup;
+mod member;
+mod offsets;
 mod producer;
 mod prove;
 mod spec;
@@ -14,7 +18,7 @@ mod topics;
 
 pub use directory::Directory;
 pub use prove::{all_open, comes_back, prove, read_all};
-pub use spec::{Consumer, From, Producer, Range, Spec, TopicSpec};
+pub use spec::{Admin, Committer, Consumer, Deed, From, Lookup, Member, Producer, Range, Spec, TopicSpec};
 pub use topics::create_topics;
 
 use crate::client::Client;
@@ -164,28 +168,9 @@ async fn run(ctx: Ctx, who: Who, spec: Spec) {
     match spec {
         Spec::Producer(spec) => producer::run(user, spec).await,
         Spec::Consumer(spec) => consumer::run(user, spec).await,
-    }
-}
-
-impl Spec {
-    fn count(&self) -> u32 {
-        match self {
-            Spec::Producer(s) => s.count,
-            Spec::Consumer(s) => s.count,
-        }
-    }
-
-    fn timeout(&self) -> Option<Range> {
-        match self {
-            Spec::Producer(s) => s.timeout_ms,
-            Spec::Consumer(s) => s.timeout_ms,
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Spec::Producer(_) => "producer",
-            Spec::Consumer(_) => "consumer",
-        }
+        Spec::Member(spec) => member::run(user, spec).await,
+        Spec::Committer(spec) => offsets::run(user, spec).await,
+        Spec::Admin(spec) => admin::run(user, spec).await,
+        Spec::Lookup(spec) => lookup::run(user, spec).await,
     }
 }

@@ -6,6 +6,7 @@
 //! turn into broken promises.
 
 use super::consumer::{EARLIEST, LATEST};
+use super::offsets::Membership;
 use super::{Ctx, User};
 use crate::history::{now, Event, Listed, Produced, Who};
 use futures::future::join_all;
@@ -36,7 +37,36 @@ pub async fn comes_back(ctx: &Ctx) {
     let lines = all_lines(ctx);
     let begun = now();
     let until = begun + ctx.lease + GRACE;
-    join_all((0u64..).zip(lines).map(|(n, line)| probe_until(ctx, line, n, begun, until))).await;
+    let groups = join_all(ctx.directory.groups().into_iter().map(|g| move_until(ctx, g, begun, until)));
+    let partitions = join_all((0u64..).zip(lines).map(|(n, line)| probe_until(ctx, line, n, begun, until)));
+    futures::join!(partitions, groups);
+}
+
+/// A group moves: its coordinator answers for it, and takes commits. One that has members refuses those from
+/// outside (UNKNOWN_MEMBER_ID), and that is an answer, too.
+async fn move_until(ctx: &Ctx, group: Arc<str>, begun: Duration, until: Duration) {
+    let mut user = prover(ctx);
+    let what = format!("group {group} moves");
+    loop {
+        let known = user.fetch_offsets(&group).await;
+        let has_answer = matches!(&known, Ok(rows) if rows.iter().all(|r| r.code == 0));
+        let line = all_lines(ctx).into_iter().next();
+        let commit = match line.filter(|_| has_answer) {
+            Some(line) => Some(user.commit(&group, Membership::OUTSIDE, &[(line, 0)]).await),
+            None => None,
+        };
+        let takes = commit.as_ref().is_none_or(|c| matches!(c, Ok(codes) if matches!(codes[..], [0 | 25])));
+        if has_answer && takes {
+            ctx.history.record(Event::Proven { what, took: now() - begun });
+            return;
+        }
+        if now() >= until {
+            let what = format!("{what}: {known:?}, {commit:?}");
+            ctx.history.record(Event::NotProven { what });
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 fn all_lines(ctx: &Ctx) -> Vec<Line> {
@@ -88,6 +118,22 @@ pub async fn read_all(ctx: &Ctx) {
         match tokio::time::timeout(READING, read_line(&mut user, &line)).await {
             Ok(()) => {}
             Err(_) => drop(ctx.history.record(Event::NotProven { what })),
+        }
+    }
+    for group in ctx.directory.groups() {
+        let mut user = prover(ctx);
+        let what = format!("the offsets of group {group} can be read");
+        if tokio::time::timeout(READING, read_offsets(&mut user, &group)).await.is_err() {
+            ctx.history.record(Event::NotProven { what });
+        }
+    }
+}
+
+async fn read_offsets(user: &mut User, group: &Arc<str>) {
+    loop {
+        match user.fetch_offsets(group).await {
+            Ok(rows) if rows.iter().all(|r| r.code == 0) => return,
+            _ => tokio::time::sleep(PAUSE).await,
         }
     }
 }

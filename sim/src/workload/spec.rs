@@ -69,6 +69,10 @@ fn one() -> i32 {
 pub enum Spec {
     Producer(Producer),
     Consumer(Consumer),
+    Member(Member),
+    Committer(Committer),
+    Admin(Admin),
+    Lookup(Lookup),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,5 +157,206 @@ impl Default for Consumer {
             pause_ms: Range::Between([10.0, 100.0]),
             timeout_ms: None,
         }
+    }
+}
+
+/// A member of a classic consumer group: joins, consumes, commits, leaves, and joins again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Member {
+    pub count: u32,
+    pub group: String,
+    /// Empty: all topics.
+    pub topics: Vec<String>,
+    pub session_ms: Range,
+    /// How long the others may take to join again.
+    pub rebalance_ms: Range,
+    pub heartbeat_ms: Range,
+    /// Milliseconds between two commits.
+    pub commit_ms: Range,
+    /// Milliseconds until it leaves.
+    pub stay_ms: Range,
+    /// Milliseconds until it is back.
+    pub away_ms: Range,
+    /// How likely it goes without a word, and the group has to find out.
+    pub vanish: f64,
+}
+
+impl Default for Member {
+    fn default() -> Self {
+        Member {
+            count: 2,
+            group: "group".into(),
+            topics: Vec::new(),
+            session_ms: Range::One(6000.0),
+            rebalance_ms: Range::One(6000.0),
+            heartbeat_ms: Range::Between([300.0, 1500.0]),
+            commit_ms: Range::Between([100.0, 2000.0]),
+            stay_ms: Range::Between([3000.0, 60_000.0]),
+            away_ms: Range::Between([100.0, 3000.0]),
+            vanish: 0.2,
+        }
+    }
+}
+
+/// Commits offsets to a group that has no members, and asks for them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Committer {
+    pub count: u32,
+    /// All of them share it; empty: each has its own.
+    pub group: String,
+    pub topics: Vec<String>,
+    /// Commits a second.
+    pub rate: Range,
+    /// How likely it asks instead of committing.
+    pub ask: f64,
+    pub timeout_ms: Option<Range>,
+}
+
+impl Default for Committer {
+    fn default() -> Self {
+        Committer {
+            count: 1,
+            group: String::new(),
+            topics: Vec::new(),
+            rate: Range::Between([1.0, 10.0]),
+            ask: 0.3,
+            timeout_ms: None,
+        }
+    }
+}
+
+/// Something that an admin does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deed {
+    /// Deletes a topic and makes it anew under the same name.
+    Recreate,
+    /// Makes a topic of its own and deletes the one that it made before.
+    CreateDelete,
+    CreatePartitions,
+    DeleteRecords,
+    /// Sets `retention.ms` or `retention.bytes`, or takes it away.
+    Retention,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Admin {
+    pub count: u32,
+    /// Empty: all topics.
+    pub topics: Vec<String>,
+    /// One of these is drawn each time.
+    pub deeds: Vec<Deed>,
+    /// Milliseconds between two.
+    pub every_ms: Range,
+    /// No topic is made larger than this.
+    pub max_partitions: i32,
+    pub retention_ms: Range,
+    pub retention_bytes: Range,
+    pub timeout_ms: Option<Range>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Admin {
+            count: 1,
+            topics: Vec::new(),
+            deeds: vec![Deed::DeleteRecords],
+            every_ms: Range::Between([200.0, 3000.0]),
+            max_partitions: 8,
+            retention_ms: Range::Between([500.0, 20_000.0]),
+            retention_bytes: Range::Between([1.0, 100_000.0]),
+            timeout_ms: None,
+        }
+    }
+}
+
+/// Asks which offset belongs to a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Lookup {
+    pub count: u32,
+    pub topics: Vec<String>,
+    /// Questions a second.
+    pub rate: Range,
+    pub timeout_ms: Option<Range>,
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Lookup { count: 1, topics: Vec::new(), rate: Range::One(2.0), timeout_ms: None }
+    }
+}
+
+impl Spec {
+    pub(super) fn count(&self) -> u32 {
+        match self {
+            Spec::Producer(s) => s.count,
+            Spec::Consumer(s) => s.count,
+            Spec::Member(s) => s.count,
+            Spec::Committer(s) => s.count,
+            Spec::Admin(s) => s.count,
+            Spec::Lookup(s) => s.count,
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Option<Range> {
+        match self {
+            Spec::Producer(s) => s.timeout_ms,
+            Spec::Consumer(s) => s.timeout_ms,
+            Spec::Member(_) => None,
+            Spec::Committer(s) => s.timeout_ms,
+            Spec::Admin(s) => s.timeout_ms,
+            Spec::Lookup(s) => s.timeout_ms,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Spec::Producer(_) => "producer",
+            Spec::Consumer(_) => "consumer",
+            Spec::Member(_) => "member",
+            Spec::Committer(_) => "committer",
+            Spec::Admin(_) => "admin",
+            Spec::Lookup(_) => "lookup",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[derive(Deserialize)]
+    struct File {
+        client: Vec<Spec>,
+    }
+
+    #[test]
+    fn a_scenario_file_says_who_uses_the_broker() {
+        let file: File = toml::from_str(
+            "[[client]]\nkind = 'producer'\nrate = [5, 20]\nin-flight = 1\n[[client]]\nkind = 'admin'\ndeeds = ['recreate']",
+        )
+        .expect("it reads");
+        let Spec::Producer(p) = &file.client[0] else { panic!("a producer") };
+        assert_eq!((p.rate, p.in_flight), (Range::Between([5.0, 20.0]), Range::One(1.0)));
+        let text = toml::to_string(&file.client[1]).expect("it writes");
+        assert_eq!(toml::from_str::<Spec>(&text).expect("it reads back"), file.client[1]);
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused() {
+        assert!(toml::from_str::<Spec>("kind = 'producer'\nratee = 3").is_err());
+    }
+
+    #[test]
+    fn a_range_draws_within_its_ends() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let drawn: Vec<u64> = (0..100).map(|_| Range::Between([1.0, 3.0]).whole(&mut rng)).collect();
+        assert!(drawn.iter().all(|n| (1..=3).contains(n)) && drawn.contains(&1) && drawn.contains(&3));
+        assert_eq!(Range::One(2.5).draw(&mut rng), 2.5);
     }
 }

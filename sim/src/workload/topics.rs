@@ -19,6 +19,7 @@ pub async fn create_topics(ctx: &Ctx, topics: &[TopicSpec]) {
     let mut user = User::new(ctx, Who::FOUNDER, deadline, ctx.rng(Who::FOUNDER));
     for spec in topics {
         let topic: Arc<str> = spec.name.as_str().into();
+        ctx.directory.note_spec(spec);
         while !user.create_topic(&topic, spec).await && !user.is_over() {
             user.pause(Duration::from_millis(200)).await;
         }

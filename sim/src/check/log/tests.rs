@@ -147,6 +147,20 @@ fn a_gap_is_p3() {
 }
 
 #[test]
+fn an_answer_that_skips_records_or_goes_back_is_seen() {
+    let mut story = three();
+    let fetched = story.fetched(story.log[1..].to_vec());
+    story.fetch(Who(1), 0, fetched);
+    assert_eq!(story.broken(), ["P3"]);
+    let mut story = three();
+    story.fetch(Who(1), 2, story.fetched(story.log.clone()));
+    assert_eq!(story.broken(), ["P2"]);
+    let mut story = three();
+    story.fetch(Who(1), 3, story.fetched(story.log[1..].to_vec()));
+    assert_eq!(story.verdict().violations, [], "3 is inside the batch at 2");
+}
+
+#[test]
 fn an_end_before_the_high_watermark_is_p3() {
     let mut story = Story::new();
     story.record(Event::FinalRead { at: place(), log_start: 0, hwm: 3 });
