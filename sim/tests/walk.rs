@@ -222,8 +222,9 @@ kind = "consumer"
 from = "tail"
 
 [[client]]
-kind = "member"
+kind = "group"
 count = 3
+churn = true
 topics = ["t", "times"]
 stay-ms = [2000, 10000]
 
@@ -240,17 +241,17 @@ timeout-ms = [20, 500]
 [[client]]
 kind = "admin"
 topics = ["gone"]
-deeds = ["recreate", "create-delete", "create-partitions"]
+does = ["recreate", "create-delete", "create-partitions"]
 
 [[client]]
 kind = "admin"
 topics = ["t", "kept"]
-deeds = ["delete-records"]
+does = ["delete-records"]
 
 [[client]]
 kind = "admin"
 topics = ["kept"]
-deeds = ["retention"]
+does = ["alter-configs"]
 
 [[client]]
 kind = "lookup"

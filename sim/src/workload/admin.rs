@@ -32,13 +32,14 @@ const UNKNOWN_TOPIC_ID: i16 = 100;
 pub(super) async fn run(mut user: User, spec: Admin) {
     // Topics of its own, for those that come and go.
     let mut made: Option<Arc<str>> = None;
+    let interval = 1.0 / spec.rate.draw(&mut user.rng).max(0.01);
     while !user.is_over() {
-        let pause = spec.every_ms.millis(&mut user.rng);
+        let pause = Duration::from_secs_f64(interval * user.rng.gen_range(0.2..1.8));
         user.pause(pause).await;
         let topics: Vec<(Arc<str>, i32)> = user.ctx.directory.topics();
         let is_mine = |t: &Arc<str>| spec.topics.is_empty() || spec.topics.iter().any(|n| **n == **t);
         let mine: Vec<(Arc<str>, i32)> = topics.into_iter().filter(|(t, _)| is_mine(t)).collect();
-        let (Some(deed), Some((topic, partitions))) = (user.pick(&spec.deeds), user.pick(&mine)) else {
+        let (Some(deed), Some((topic, partitions))) = (user.pick(&spec.does), user.pick(&mine)) else {
             continue;
         };
         match deed {
@@ -51,7 +52,7 @@ pub(super) async fn run(mut user: User, spec: Admin) {
                 }
             }
             Deed::DeleteRecords => user.delete_records(&topic, partitions).await,
-            Deed::Retention => user.change_retention(&topic, &spec).await,
+            Deed::AlterConfigs => user.change_retention(&topic, &spec).await,
         }
     }
 }

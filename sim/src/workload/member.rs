@@ -27,6 +27,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const BACKOFF: Duration = Duration::from_millis(200);
+/// Longer than any life.
+const FOR_GOOD: Duration = Duration::from_secs(1_000_000);
 const MEMBER_ID_REQUIRED: Code = 79;
 const UNKNOWN_MEMBER_ID: Code = 25;
 const ILLEGAL_GENERATION: Code = 22;
@@ -62,7 +64,10 @@ pub(super) async fn run(mut user: User, spec: Member) {
     let group: Arc<str> = spec.group.as_str().into();
     user.ctx.directory.note_group(&group);
     while !user.is_over() {
-        let stay = spec.stay_ms.millis(&mut user.rng);
+        let stay = match spec.churn {
+            true => spec.stay_ms.millis(&mut user.rng),
+            false => FOR_GOOD,
+        };
         let until = Instant::now() + stay;
         let mut stay = Stay {
             group: group.clone(),

@@ -69,6 +69,8 @@ fn one() -> i32 {
 pub enum Spec {
     Producer(Producer),
     Consumer(Consumer),
+    /// Members of a consumer group.
+    #[serde(rename = "group")]
     Member(Member),
     Committer(Committer),
     Admin(Admin),
@@ -174,6 +176,8 @@ pub struct Member {
     pub heartbeat_ms: Range,
     /// Milliseconds between two commits.
     pub commit_ms: Range,
+    /// Whether it comes and goes, or stays to the end.
+    pub churn: bool,
     /// Milliseconds until it leaves.
     pub stay_ms: Range,
     /// Milliseconds until it is back.
@@ -192,7 +196,8 @@ impl Default for Member {
             rebalance_ms: Range::One(6000.0),
             heartbeat_ms: Range::Between([300.0, 1500.0]),
             commit_ms: Range::Between([100.0, 2000.0]),
-            stay_ms: Range::Between([3000.0, 60_000.0]),
+            churn: false,
+            stay_ms: Range::Between([1000.0, 15_000.0]),
             away_ms: Range::Between([100.0, 3000.0]),
             vanish: 0.2,
         }
@@ -238,7 +243,7 @@ pub enum Deed {
     CreatePartitions,
     DeleteRecords,
     /// Sets `retention.ms` or `retention.bytes`, or takes it away.
-    Retention,
+    AlterConfigs,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -248,9 +253,9 @@ pub struct Admin {
     /// Empty: all topics.
     pub topics: Vec<String>,
     /// One of these is drawn each time.
-    pub deeds: Vec<Deed>,
-    /// Milliseconds between two.
-    pub every_ms: Range,
+    pub does: Vec<Deed>,
+    /// Deeds a second.
+    pub rate: Range,
     /// No topic is made larger than this.
     pub max_partitions: i32,
     pub retention_ms: Range,
@@ -263,8 +268,8 @@ impl Default for Admin {
         Admin {
             count: 1,
             topics: Vec::new(),
-            deeds: vec![Deed::DeleteRecords],
-            every_ms: Range::Between([200.0, 3000.0]),
+            does: vec![Deed::DeleteRecords],
+            rate: Range::Between([0.3, 3.0]),
             max_partitions: 8,
             retention_ms: Range::Between([500.0, 20_000.0]),
             retention_bytes: Range::Between([1.0, 100_000.0]),
@@ -317,7 +322,7 @@ impl Spec {
         match self {
             Spec::Producer(_) => "producer",
             Spec::Consumer(_) => "consumer",
-            Spec::Member(_) => "member",
+            Spec::Member(_) => "group",
             Spec::Committer(_) => "committer",
             Spec::Admin(_) => "admin",
             Spec::Lookup(_) => "lookup",
@@ -338,7 +343,7 @@ mod tests {
     #[test]
     fn a_scenario_file_says_who_uses_the_broker() {
         let file: File = toml::from_str(
-            "[[client]]\nkind = 'producer'\nrate = [5, 20]\nin-flight = 1\n[[client]]\nkind = 'admin'\ndeeds = ['recreate']",
+            "[[client]]\nkind = 'producer'\nrate = [5, 20]\nin-flight = 1\n[[client]]\nkind = 'admin'\ndoes = ['recreate']",
         )
         .expect("it reads");
         let Spec::Producer(p) = &file.client[0] else { panic!("a producer") };
