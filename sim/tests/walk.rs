@@ -86,7 +86,11 @@ impl World {
         let (phase, seen) = watch::channel(Phase::Chaos);
         let addr: SocketAddr = BROKER.parse().expect("an address");
         let (watchdog, lease) = (Duration::from_secs(30), Duration::from_secs(10));
-        let ctx = Ctx::new(history.clone(), vec![addr], handle.seed(), seen, watchdog, lease);
+        let mut ctx = Ctx::new(history.clone(), vec![addr], handle.seed(), seen, watchdog, lease);
+        // The broker here has madsim's own clock.
+        let wall = madsim::time::TimeHandle::current().now_time();
+        let wall = wall.duration_since(std::time::SystemTime::UNIX_EPOCH).expect("after 1970");
+        ctx.epoch_ms = wall.as_millis() as i64 - highwater_sim::history::now().as_millis() as i64;
         World { volume, broker, prover, history, phase, ctx }
     }
 

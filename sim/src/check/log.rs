@@ -16,7 +16,7 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     fetches(ledger, verdict);
     for (key, part) in &ledger.parts {
         reads_agree(ledger, key, part, verdict);
-        acks_agree(key, part, verdict);
+        acks_agree(ledger, key, part, verdict);
         if ledger.deleted.contains_key(&key.0) {
             continue;
         }
@@ -136,7 +136,12 @@ fn reads_agree(ledger: &Ledger, key: &PartKey, part: &Part, verdict: &mut Verdic
 }
 
 /// P3 among acknowledgements: no offset was given to two batches.
-fn acks_agree(key: &PartKey, part: &Part, verdict: &mut Verdict) {
+///
+/// Where a crash may take records back, their offsets are given out again.
+fn acks_agree(ledger: &Ledger, key: &PartKey, part: &Part, verdict: &mut Verdict) {
+    if may_lose(ledger) {
+        return;
+    }
     let mut acks: Vec<&Ack> = part.acks.iter().filter(|a| a.sent.acks == -1).collect();
     acks.sort_by_key(|a| (a.base, a.event));
     for pair in acks.windows(2) {
@@ -306,10 +311,12 @@ fn is_rotten(ledger: &Ledger, part: &Part, base: i64, end: i64) -> bool {
     is_said && ledger.faults.iter().any(|f| f.kind == FaultKind::Damage)
 }
 
-/// P1 on the media, by our own decoder.
+/// P1 on the media, by our own decoder. Not if the media was damaged: whatever lies behind a rotten batch is for
+/// the final read to find.
 fn on_media(ledger: &Ledger, key: &PartKey, part: &Part, verdict: &mut Verdict) {
     let files = &ledger.evidence.media;
-    if files.is_empty() || part.acks.is_empty() {
+    let was_damaged = ledger.faults.iter().any(|f| f.kind == FaultKind::Damage);
+    if files.is_empty() || part.acks.is_empty() || was_damaged {
         return;
     }
     let Some(topic) = &part.topic else { return };

@@ -109,7 +109,7 @@ async fn one(
     let evidence = Evidence {
         history: all,
         media: files(model.media()),
-        shown: files(model.shown()),
+        // Not `shown`: nothing had the time to be tidied up.
         terms: terms.clone(),
         ..Evidence::default()
     };

@@ -1,6 +1,5 @@
 //! Asks which offset belongs to a time (ListOffsets, KIP-79, KIP-734).
 
-use super::producer::wall_ms;
 use super::spec::Lookup;
 use super::User;
 use rand::Rng;
@@ -11,7 +10,7 @@ const MAX_TIMESTAMP: i64 = -3;
 
 pub(super) async fn run(mut user: User, spec: Lookup) {
     let interval = Duration::from_secs_f64(1.0 / spec.rate.draw(&mut user.rng).max(0.01));
-    let began = wall_ms();
+    let began = user.wall_ms();
     while !user.is_over() {
         user.pause(interval).await;
         let lines = user.partitions(&spec.topics);
@@ -19,7 +18,10 @@ pub(super) async fn run(mut user: User, spec: Lookup) {
         // A little before the beginning and a little past the end are asked for, too.
         let timestamp = match user.rng.gen_range(0..10) {
             0 => MAX_TIMESTAMP,
-            _ => user.rng.gen_range(began - 1000..=wall_ms() + 1000),
+            _ => {
+                let until = user.wall_ms() + 1000;
+                user.rng.gen_range(began - 1000..=until)
+            }
         };
         user.list_offset(&line, timestamp).await.ok();
     }

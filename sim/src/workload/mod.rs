@@ -45,7 +45,12 @@ pub struct Ctx {
     pub sync_timeout: Duration,
     pub lease: Duration,
     pub directory: Directory,
+    /// Wall time when the life begins, in milliseconds: the brokers' clocks begin there, too.
+    pub epoch_ms: i64,
 }
+
+/// Where wall time begins unless it is said otherwise.
+const EPOCH_MS: i64 = 1_700_000_000_000;
 
 impl Ctx {
     pub fn new(
@@ -57,7 +62,8 @@ impl Ctx {
         lease: Duration,
     ) -> Ctx {
         let directory = Directory::default();
-        Ctx { history, bootstrap: bootstrap.into(), seed, phase, sync_timeout, lease, directory }
+        let (bootstrap, epoch_ms) = (bootstrap.into(), EPOCH_MS);
+        Ctx { history, bootstrap, seed, phase, sync_timeout, lease, directory, epoch_ms }
     }
 
     /// Later than any broker may keep a request: who runs into it has found a broken P11.
@@ -87,6 +93,11 @@ impl User {
 
     fn record(&self, event: Event) -> crate::history::Index {
         self.ctx.history.record(event)
+    }
+
+    /// Wall time of a clock that is right, in milliseconds.
+    fn wall_ms(&self) -> i64 {
+        self.ctx.epoch_ms + crate::history::now().as_millis() as i64
     }
 
     fn phase(&self) -> Phase {

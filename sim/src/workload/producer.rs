@@ -19,7 +19,7 @@ use kafka_protocol::messages::{InitProducerIdRequest, ProduceRequest};
 use rand::{Rng, RngCore};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::Instant;
 
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -262,21 +262,14 @@ pub(super) fn produce_request(topic: &str, partition: i32, acks: i16, records: B
     ProduceRequest::default().with_acks(acks).with_timeout_ms(BROKER_TIMEOUT_MS).with_topic_data(vec![topic])
 }
 
-/// Wall time of this node, in milliseconds.
-pub(super) fn wall_ms() -> i64 {
-    let now = madsim::time::TimeHandle::current().now_time();
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 /// No two batches of a life have the same records: each value begins with who made it and its number.
 fn make_batch(user: &mut User, spec: &Producer, identity: Identity, number: u64, count: i32) -> Bytes {
     let values: Vec<Bytes> = (0..count).map(|i| value(user, spec, number, i)).collect();
     if spec.opaque > 0.0 && user.rng.gen_bool(spec.opaque.min(1.0)) {
         let codec = user.rng.gen_range(1..=4);
-        return records::opaque(identity, codec, wall_ms(), count, &values.concat());
+        return records::opaque(identity, codec, user.wall_ms(), count, &values.concat());
     }
-    records::batch(identity, wall_ms(), &values)
+    records::batch(identity, user.wall_ms(), &values)
 }
 
 fn value(user: &mut User, spec: &Producer, number: u64, index: i32) -> Bytes {

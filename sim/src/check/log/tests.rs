@@ -276,6 +276,18 @@ fn under_a_dial_above_1_a_crash_may_take_acknowledged_records() {
 }
 
 #[test]
+fn offsets_that_a_crash_freed_are_given_out_again() {
+    let mut story = three();
+    let gone = story.log.pop().expect("a batch");
+    story.produce();
+    assert_eq!(story.broken(), ["P3"]);
+    assert_eq!(gone.base, 4);
+    story.evidence.terms.dial = Dial::PageCache { messages: 10, ms: Duration::from_secs(1) };
+    story.record(Event::Broker { broker: 0, life: Life::PowerCut });
+    assert_eq!(story.verdict().violations, []);
+}
+
+#[test]
 fn a_crash_takes_the_end_of_the_log_and_nothing_before_it() {
     let mut story = three();
     story.evidence.terms.dial = Dial::PageCache { messages: 10, ms: Duration::from_secs(1) };
