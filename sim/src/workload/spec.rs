@@ -189,7 +189,7 @@ pub struct Member {
 impl Default for Member {
     fn default() -> Self {
         Member {
-            count: 2,
+            count: 1,
             group: "group".into(),
             topics: Vec::new(),
             session_ms: Range::One(6000.0),
