@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{span, Event, Metadata, Subscriber};
 use tracing_subscriber::filter::{filter_fn, EnvFilter};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -24,31 +24,64 @@ pub struct Marks(Arc<Mutex<BTreeMap<String, u64>>>);
 impl Marks {
     /// Listens from now on; with `log`, also prints what that filter lets through.
     pub fn listen(&self, log: Option<&str>) {
-        let marks = self.clone().with_filter(filter_fn(|m: &Metadata<'_>| m.target() == TARGET));
-        let log = log.map(|filter| {
-            let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-            tracing_subscriber::fmt::layer()
-                .with_writer(std::io::stderr)
-                .with_ansi(false)
-                .with_timer(SimTime)
-                .with_filter(filter)
-        });
         // Only fails if somebody listens already, and then they have what they need.
-        let _ = tracing_subscriber::registry().with(marks).with(log).try_init();
+        let Some(log) = log else {
+            let _ = tracing::subscriber::set_global_default(self.clone());
+            return;
+        };
+        let filter = EnvFilter::try_new(log).unwrap_or_else(|_| EnvFilter::new("info"));
+        let marks = Beside(self.clone()).with_filter(filter_fn(|m: &Metadata<'_>| m.target() == TARGET));
+        let printed = tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .with_timer(SimTime)
+            .with_filter(filter);
+        let _ = tracing_subscriber::registry().with(marks).with(printed).try_init();
     }
 
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.0.lock().map(|m| m.clone()).unwrap_or_default()
     }
-}
 
-impl<S: Subscriber> Layer<S> for Marks {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+    fn count(&self, event: &Event<'_>) {
         let mut name = Name(None);
         event.record(&mut name);
         if let (Some(name), Ok(mut counts)) = (name.0, self.0.lock()) {
             *counts.entry(name).or_default() += 1;
         }
+    }
+}
+
+/// As the only listener: it says of every place but a mark that it is never interested, so that the spans which madsim
+/// gives each task cost nothing.
+impl Subscriber for Marks {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == TARGET
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.count(event);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Beside others.
+struct Beside(Marks);
+
+impl<S: Subscriber> Layer<S> for Beside {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        self.0.count(event);
     }
 }
 

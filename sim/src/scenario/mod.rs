@@ -9,6 +9,7 @@
 
 pub mod draw;
 mod fault;
+mod written;
 
 pub use fault::{Act, Action, Checkpoint, FaultAt};
 
@@ -237,9 +238,9 @@ impl Plan {
         Ok(())
     }
 
-    /// As a scenario file.
+    /// As a scenario file: what is as it is by default is left out.
     pub fn to_toml(&self) -> String {
-        toml::to_string_pretty(self).expect("a plan can be written")
+        written::plan(self)
     }
 
     /// When the last fault has ended, in seconds of chaos.
