@@ -1,7 +1,8 @@
 //! One broker, its users, a kill and a power cut in the middle; then every promise is asked for.
 //!
 //! The volume is the broker's own model in memory, so that this holds workloads and checkers together without
-//! anything else of the simulator.
+//! anything else of the simulator. That a seed replays is not asked here: it holds for one life per process, and
+//! `cargo sim run --check-determinism` asks it.
 #![cfg(madsim)]
 
 use bytes::Bytes;
@@ -120,7 +121,6 @@ impl World {
 }
 
 struct Walked {
-    hash: u64,
     evidence: Evidence,
     verdict: Verdict,
 }
@@ -150,7 +150,7 @@ async fn walk(plan: &str, seconds: u64) -> Walked {
     let media = files(&world.volume).await;
     let evidence = Evidence { history: world.history.events(), media, ..Evidence::default() };
     let verdict = check::judge(&evidence);
-    Walked { hash: world.history.hash(), evidence, verdict }
+    Walked { evidence, verdict }
 }
 
 const PLAIN: &str = r#"
@@ -277,19 +277,4 @@ async fn all_kinds_of_users_and_crashes_break_no_promise() {
     );
     let counts = [commits, joins, deleted, trimmed, found];
     assert!(counts.iter().all(|n| *n > 0), "commits, joins, deletions, trims, lookups: {counts:?}");
-}
-
-#[test]
-fn the_same_seed_gives_the_same_history() {
-    let hash = |seed| {
-        // A thread of its own: what one run leaves in the thread must not reach the next.
-        let run = move || {
-            let runtime = madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-            runtime.block_on(async { walk(PLAIN, 12).await.hash })
-        };
-        #[allow(clippy::disallowed_methods)]
-        std::thread::spawn(run).join().expect("a life ends")
-    };
-    assert_eq!(hash(3), hash(3));
-    assert_ne!(hash(3), hash(4));
 }
