@@ -31,7 +31,11 @@ struct Plan {
 
 /// One life of the broker on `volume`; ends with its node.
 async fn serve(volume: MemVolume, history: History) {
-    history.record(Event::Broker { broker: 0, life: Life::Starting });
+    history.record(Event::Broker {
+        broker: 0,
+        host: highwater_sim::history::FIRST_HOST,
+        life: Life::Starting,
+    });
     let config = BrokerConfig { listen: "0.0.0.0:9092".into(), ..BrokerConfig::default() };
     let env = Env {
         volume: Arc::new(volume.another_process()),
@@ -41,7 +45,11 @@ async fn serve(volume: MemVolume, history: History) {
     };
     let node =
         Node::start(env, Arc::new(config), Arc::new(Metrics::default())).await.expect("the broker starts");
-    history.record(Event::Broker { broker: 0, life: Life::Serving });
+    history.record(Event::Broker {
+        broker: 0,
+        host: highwater_sim::history::FIRST_HOST,
+        life: Life::Serving,
+    });
     node.failed().await;
 }
 
@@ -96,7 +104,7 @@ impl World {
     }
 
     fn crash(&self, how: Life) {
-        self.history.record(Event::Broker { broker: 0, life: how });
+        self.history.record(Event::Broker { broker: 0, host: highwater_sim::history::FIRST_HOST, life: how });
         let handle = Handle::current();
         handle.kill(self.broker.id());
         match how {

@@ -5,9 +5,12 @@ use crate::history::{
     Answer, BatchInfo, Event, FaultKind, Fetched, Index, Life, Listed, Phase, Place, Produced, Stamped, Who,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
+
+const TIMESTAMP_TYPE: &str = "message.timestamp.type";
 
 /// A partition by its identity.
 pub type PartKey = (Uuid, i32);
@@ -31,6 +34,8 @@ pub struct Ack<'a> {
     pub event: Index,
     pub at: Duration,
     pub base: i64,
+    /// Who acknowledged.
+    pub from: Option<IpAddr>,
 }
 
 impl Ack<'_> {
@@ -103,6 +108,10 @@ pub struct Ledger<'a> {
     pub faults: Vec<Fault>,
     /// What happened to brokers.
     pub lives: Vec<(Duration, u32, Life)>,
+    /// Topics that were made, or set, to be stamped by the broker.
+    pub stamped: BTreeSet<Arc<str>>,
+    /// When processes were started, by host: one lives from its start to the next on the same host.
+    pub starts: BTreeMap<IpAddr, Vec<Duration>>,
     pub phases: Vec<(Duration, Phase)>,
 }
 
@@ -118,6 +127,8 @@ impl<'a> Ledger<'a> {
             deleted: BTreeMap::new(),
             faults: Vec::new(),
             lives: Vec::new(),
+            starts: BTreeMap::new(),
+            stamped: BTreeSet::new(),
             phases: Vec::new(),
         };
         let mut open = BTreeMap::new();
@@ -132,10 +143,23 @@ impl<'a> Ledger<'a> {
                         fault.until = *at;
                     }
                 }
-                Event::Broker { broker, life } => ledger.lives.push((*at, *broker, *life)),
+                Event::Broker { broker, host, life } => {
+                    ledger.lives.push((*at, *broker, *life));
+                    if *life == Life::Starting {
+                        ledger.starts.entry(*host).or_default().push(*at);
+                    }
+                }
                 Event::Phase(phase) => ledger.phases.push((*at, *phase)),
                 Event::DeleteTopicSent { id, .. } => {
                     ledger.deleted.entry(*id).or_insert(*at);
+                }
+                Event::CreateTopicSent { topic, configs, .. }
+                    if configs.iter().any(|(k, v)| k == TIMESTAMP_TYPE && v == "LogAppendTime") =>
+                {
+                    ledger.stamped.insert(topic.clone());
+                }
+                Event::AlterConfigSent { topic, key, .. } if key == TIMESTAMP_TYPE => {
+                    ledger.stamped.insert(topic.clone());
                 }
                 _ => ledger.note_records(index, *at, event),
             }
@@ -151,8 +175,8 @@ impl<'a> Ledger<'a> {
                 self.contents.entry(batch.key()).or_insert(sent);
                 self.sent.insert(index, sent);
             }
-            Event::ProduceDone { sent, answer: Ok(p), .. } if p.code == 0 => {
-                self.note_ack(index, at, *sent, p)
+            Event::ProduceDone { sent, from, answer: Ok(p), .. } if p.code == 0 => {
+                self.note_ack(index, at, *sent, *from, p)
             }
             Event::FetchDone { who, started, at: place, offset, answer: Ok(fetched), .. } => {
                 self.note_fetch(index, (*started, at), *who, place, *offset, fetched);
@@ -171,7 +195,9 @@ impl<'a> Ledger<'a> {
             }
             Event::FinalRead { at: place, log_start, hwm } => {
                 let Some(part) = self.part(place) else { return };
-                let read = std::mem::take(&mut part.reading);
+                let mut read = std::mem::take(&mut part.reading);
+                // What was removed while it was read is not part of what is there.
+                read.batches.retain(|b| b.end() > *log_start);
                 part.end = Some(Final { event: index, log_start: *log_start, hwm: *hwm, ..read });
             }
             _ => {}
@@ -189,13 +215,13 @@ impl<'a> Ledger<'a> {
         Some(part)
     }
 
-    fn note_ack(&mut self, event: Index, at: Duration, sent: Index, p: &Produced) {
+    fn note_ack(&mut self, event: Index, at: Duration, sent: Index, from: Option<IpAddr>, p: &Produced) {
         let Some(sent) = self.sent.get(&sent).copied() else { return };
         // A name that was certain when the request was sent may have changed hands before the answer.
         if sent.place.id.is_some_and(|id| self.deleted.contains_key(&id)) {
             return;
         }
-        let ack = Ack { sent, event, at, base: p.base };
+        let ack = Ack { sent, event, at, base: p.base, from };
         let mark = |value, is_bound| Mark { event, from: sent.at, at, value, is_bound };
         let Some(part) = self.part(sent.place) else { return };
         if sent.acks == -1 {
@@ -248,6 +274,16 @@ impl<'a> Ledger<'a> {
             -2 => part.log_start.push(mark),
             _ => {}
         }
+    }
+
+    /// Whether bits rotted on the media: what the broker then says is damaged may be so.
+    pub fn had_damage(&self) -> bool {
+        self.faults.iter().any(|f| f.kind == FaultKind::Damage)
+    }
+
+    /// Whether batches of this topic are stamped by the broker (`message.timestamp.type=LogAppendTime`).
+    pub fn is_stamped(&self, topic: Option<&Arc<str>>) -> bool {
+        topic.is_some_and(|t| self.stamped.contains(t))
     }
 
     pub fn at(&self, event: Index) -> Duration {

@@ -110,7 +110,7 @@ mod tests {
             listed(&mut story, began, -1, hwm);
         }
         assert_eq!(story.broken(), ["P6"], "nothing crashed");
-        story.record(Event::Broker { broker: 0, life: Life::PowerCut });
+        story.record(Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life: Life::PowerCut });
         story.record(Event::FaultIn { id: 0, kind: FaultKind::Other, what: String::new() });
         assert!(story.broken().is_empty());
     }

@@ -154,8 +154,8 @@ mod tests {
     /// A produce that takes so long, with something that happens a second after it was sent.
     fn takes(time: Duration, answer: Answer<Produced>, happens: Option<Event>) -> Vec<&'static str> {
         let mut story = Story::new();
-        story.record(Event::Broker { broker: 0, life: Life::Starting });
-        story.record(Event::Broker { broker: 0, life: Life::Serving });
+        story.record(Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life: Life::Starting });
+        story.record(Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life: Life::Serving });
         let bytes = story.make(Identity::NONE);
         let sent = story.send(&bytes, -1, None);
         let began = story.now;
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_broker_that_is_gone_or_paused_and_a_network_that_is_cut_excuse() {
         for life in [Life::Killed, Life::PowerCut, Life::Paused, Life::Term] {
-            let event = Event::Broker { broker: 0, life };
+            let event = Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life };
             assert!(takes(seconds(40), Err(Lost::TimedOut), Some(event)).is_empty());
         }
         let cut = |kind| Event::FaultIn { id: 1, kind, what: String::new() };

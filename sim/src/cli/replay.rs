@@ -6,6 +6,7 @@ use crate::life::{self, Lived, Settings};
 use crate::marks::Marks;
 use crate::scenario;
 use crate::view;
+use crate::volume::OpEvent;
 use highwater::config::BrokerConfig;
 
 #[derive(clap::Args)]
@@ -27,6 +28,9 @@ pub struct Args {
     /// Print the settled plan and every event of the history
     #[arg(long)]
     pub events: bool,
+    /// With --events: also the operations on the volume whose path contains this
+    #[arg(long, value_name = "PATH")]
+    pub ops: Option<String>,
 }
 
 pub fn run(args: &Args) -> Told {
@@ -43,9 +47,7 @@ pub fn run(args: &Args) -> Told {
     let outcome = guarded(&scenario.name, args.seed, || {
         let (outcome, lived) = life::run(&scenario.name, args.seed, &plan, &settings);
         if args.events {
-            for e in &lived.history {
-                println!("{:>10.6} {:?}", e.at.as_secs_f64(), e.event);
-            }
+            print_events(&lived, args.ops.as_deref());
         }
         if let Some(file) = &args.html {
             page = write_page(file, &scenario.name, args.seed, &lived);
@@ -67,6 +69,18 @@ pub fn run(args: &Args) -> Told {
         println!("page: {file}");
     }
     Ok(outcome.holds())
+}
+
+/// Events and, of the operations on the volume, those on paths that contain `ops`, in order of time.
+fn print_events(lived: &life::Lived, ops: Option<&str>) {
+    let events = lived.history.iter().map(|e| (e.at, format!("{:?}", e.event)));
+    let wanted = |o: &&OpEvent| ops.is_some_and(|p| o.path.contains(p));
+    let operations = lived.operations.iter().filter(wanted).map(|o| (o.ended, format!("  {o:?}")));
+    let mut lines: Vec<_> = events.chain(operations).collect();
+    lines.sort_by_key(|(at, _)| *at);
+    for (at, line) in lines {
+        println!("{:>10.6} {line}", at.as_secs_f64());
+    }
 }
 
 /// The page of a life that was recorded.

@@ -67,6 +67,7 @@ pub struct Client {
 
 /// A request that was sent.
 pub struct InFlight<R> {
+    addr: SocketAddr,
     pending: Pending,
     version: i16,
     deadline: Duration,
@@ -74,6 +75,11 @@ pub struct InFlight<R> {
 }
 
 impl<R: Request> InFlight<R> {
+    /// Whom it was sent to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     pub async fn answer(self) -> Result<R::Response, Lost> {
         decode::<R>(self.version, self.pending.wait(self.deadline).await?)
     }
@@ -152,7 +158,7 @@ impl Client {
         let (id, deadline) = (self.id.clone(), self.deadline);
         let conn = self.conn(addr).await?;
         let pending = conn.send(answered, |correlation| frame(version, correlation, id, request)).await?;
-        Ok((addr, InFlight { pending, version, deadline, kind: PhantomData }))
+        Ok((addr, InFlight { addr, pending, version, deadline, kind: PhantomData }))
     }
 
     /// Drops the connection and all that was known: the broker may be gone, or lead no more.

@@ -85,13 +85,18 @@ impl BatchInfo {
 
     /// Whether `self`, as stored, is `sent` byte for byte, but for what a broker may set (P9): base offset
     /// and leader epoch; under LogAppendTime also timestamp type, largest timestamp and checksum.
-    pub fn is_verbatim(&self, sent: &BatchInfo) -> bool {
+    pub fn is_verbatim(&self, sent: &BatchInfo, is_stamped: bool) -> bool {
         let mut want = BatchInfo { base: self.base, leader_epoch: self.leader_epoch, ..*sent };
-        if self.attributes & LOG_APPEND_TIME != 0 {
+        if is_stamped && self.attributes & LOG_APPEND_TIME != 0 {
             want.attributes |= LOG_APPEND_TIME;
             (want.max_timestamp, want.crc) = (self.max_timestamp, self.crc);
         }
         *self == want
+    }
+
+    /// Whether both are the same bytes, but for the leader epoch, which no checksum covers.
+    pub fn is_equal_but_epoch(&self, other: &BatchInfo) -> bool {
+        *self == BatchInfo { leader_epoch: self.leader_epoch, ..*other }
     }
 
     /// Whether both hold the same records of the same producer: one batch, stored twice or seen twice.

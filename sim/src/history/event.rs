@@ -5,6 +5,7 @@
 //! names it; else one event at its end that says when it began. No answer is [`Lost`], never a failure.
 
 use super::{BatchInfo, Index};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -97,6 +98,9 @@ pub enum Membership {
     Leave,
 }
 
+/// The first host of a world.
+pub const FIRST_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1));
+
 /// What a broker, or its host, went through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Life {
@@ -152,6 +156,8 @@ pub enum Event {
     Note(String),
     Broker {
         broker: u32,
+        /// Where its process runs, or ran.
+        host: IpAddr,
         life: Life,
     },
     FaultIn {
@@ -179,6 +185,8 @@ pub enum Event {
     ProduceDone {
         who: Who,
         sent: Index,
+        /// Whose answer it is; `None` if the request was not sent.
+        from: Option<IpAddr>,
         answer: Answer<Produced>,
     },
     /// A producer id was given out. `before`: the one that is renewed (KIP-360).

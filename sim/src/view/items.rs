@@ -118,7 +118,7 @@ impl<'a> Teller<'a> {
                 Some(self.add(Item { x: text.clone(), ..item(l, Kind::Note, at) }))
             }
             Event::ClientStarted { .. } => None,
-            Event::Broker { broker, life } => self.broker(*broker, *life, at),
+            Event::Broker { broker, life, .. } => self.broker(*broker, *life, at),
             Event::FaultIn { kind: FaultKind::Other, .. } if self.blows.contains(&self.events[i].at) => None,
             Event::FaultIn { id, kind, what } => Some(self.fault(*id, *kind, what, at)),
             Event::FaultOut { id } => self.fault_out(*id, at),

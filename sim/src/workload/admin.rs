@@ -87,6 +87,10 @@ impl User {
     /// Deletes a topic; tries on while the outcome is not known. Returns whether it is surely gone.
     async fn delete_until_gone(&mut self, topic: &Arc<str>) -> bool {
         let Some(id) = self.ctx.directory.id(topic) else { return false };
+        if self.is_over() {
+            // Nothing is sent any more: it stays, and is to be read in the end.
+            return false;
+        }
         self.ctx.directory.deleting(id);
         while !self.is_over() {
             match self.delete_topic(topic, id).await {

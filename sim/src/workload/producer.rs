@@ -18,6 +18,7 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use kafka_protocol::messages::{InitProducerIdRequest, ProduceRequest};
 use rand::{Rng, RngCore};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -61,6 +62,7 @@ struct Landed {
     line: Line,
     flight: u64,
     sent: Index,
+    from: Option<IpAddr>,
     answer: Answer<Produced>,
 }
 
@@ -190,15 +192,15 @@ impl Run {
                 Err(lost) => Err(lost),
             }
         };
-        self.settle(Landed { line, flight: number, sent, answer });
+        self.settle(Landed { line, flight: number, sent, from: None, answer });
     }
 
     /// Records what became of a batch, and decides what follows from it.
     fn settle(&mut self, landed: Landed) {
-        let Landed { line, flight, sent, answer } = landed;
+        let Landed { line, flight, sent, from, answer } = landed;
         let who = self.user.who;
         let wrong_leader = matches!(answer, Ok(Produced { code: 3 | 5 | 6 | 56, .. }));
-        self.user.record(Event::ProduceDone { who, sent, answer: answer.clone() });
+        self.user.record(Event::ProduceDone { who, sent, from, answer: answer.clone() });
         if wrong_leader || answer.is_err() {
             self.user.client.forget_roles();
         }
@@ -248,12 +250,13 @@ fn verdict(answer: &Answer<Produced>, is_idempotent: bool) -> Verdict {
 }
 
 async fn land(line: Line, flight: u64, sent: Index, in_flight: InFlight<ProduceRequest>) -> Landed {
+    let from = Some(in_flight.addr().ip());
     let answer = in_flight.answer().await.and_then(|response| {
         let row = response.responses.first().and_then(|t| t.partition_responses.first());
         let row = row.ok_or_else(|| Lost::Garbled("a produce response without a row".into()))?;
         Ok(Produced { code: row.error_code, base: row.base_offset, log_start: row.log_start_offset })
     });
-    Landed { line, flight, sent, answer }
+    Landed { line, flight, sent, from, answer }
 }
 
 pub(super) fn produce_request(topic: &str, partition: i32, acks: i16, records: Bytes) -> ProduceRequest {
@@ -312,11 +315,14 @@ impl User {
         let sent = self.record(Event::ProduceSent { who, at, acks: -1, batch, retry_of: None });
         let request = produce_request(&line.0, line.1, -1, bytes);
         let target = Target::Leader(line.0.clone(), line.1);
-        let answer = match self.client.start(&target, version::PRODUCE, &request).await {
-            Ok(in_flight) => land(line.clone(), number, sent, in_flight).await.answer,
-            Err(lost) => Err(lost),
+        let (from, answer) = match self.client.start(&target, version::PRODUCE, &request).await {
+            Ok(in_flight) => {
+                let landed = land(line.clone(), number, sent, in_flight).await;
+                (landed.from, landed.answer)
+            }
+            Err(lost) => (None, Err(lost)),
         };
-        self.record(Event::ProduceDone { who, sent, answer: answer.clone() });
+        self.record(Event::ProduceDone { who, sent, from, answer: answer.clone() });
         if !matches!(answer, Ok(Produced { code: 0, .. })) {
             self.client.disconnect();
         }

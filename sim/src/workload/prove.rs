@@ -25,6 +25,7 @@ const READING: Duration = Duration::from_secs(60);
 /// Bytes asked for at a time.
 const CHUNK: i32 = 1 << 20;
 const CORRUPT_MESSAGE: i16 = 2;
+const OFFSET_OUT_OF_RANGE: i16 = 1;
 
 /// Both halves, one after the other.
 pub async fn prove(ctx: &Ctx) {
@@ -149,7 +150,7 @@ async fn edge(user: &mut User, line: &Line, which: i64) -> i64 {
 
 async fn read_line(user: &mut User, line: &Line) {
     let at = user.ctx.directory.place(&line.0, line.1);
-    let log_start = edge(user, line, EARLIEST).await;
+    let mut log_start = edge(user, line, EARLIEST).await;
     let hwm = edge(user, line, LATEST).await;
     let mut offset = log_start;
     while offset < hwm {
@@ -160,6 +161,11 @@ async fn read_line(user: &mut User, line: &Line) {
             }
             // Damaged: what lies behind it must be there all the same.
             Some(Ok(f)) if f.code == CORRUPT_MESSAGE => offset += 1,
+            // Retention goes on.
+            Some(Ok(f)) if f.code == OFFSET_OUT_OF_RANGE => {
+                log_start = edge(user, line, EARLIEST).await;
+                offset = offset.max(log_start);
+            }
             _ => tokio::time::sleep(PAUSE).await,
         }
     }

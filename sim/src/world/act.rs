@@ -109,19 +109,11 @@ impl World {
     }
 
     pub(super) fn cut_power(&self, slot: &Slot, host: u32) {
-        let machine = &self.0.machines[host as usize];
         self.kill_process(slot);
-        for other in &self.0.slots {
-            // A zombie on this host dies with it.
-            let mut state = other.state.lock();
-            if state.zombie.as_ref().is_some_and(|z| z.host == host) {
-                let zombie = state.zombie.take().expect("just seen");
-                zombie.bury(machine);
-            }
-        }
+        self.bury_zombies(host);
         self.model().power_cut(host);
-        machine.reboot();
-        self.life(slot.broker, Life::PowerCut);
+        self.0.machines[host as usize].reboot();
+        self.life_on(slot.broker, host, Life::PowerCut);
     }
 
     async fn pause(&self, broker: u32, elsewhere: bool, lasts: Duration) {
@@ -137,7 +129,7 @@ impl World {
         };
         let node = self.0.machines[host as usize].node;
         Handle::current().pause(node);
-        self.life(slot.broker, Life::Paused);
+        self.life_on(slot.broker, host, Life::Paused);
         let next = self.next_host(host);
         if elsewhere && next != host {
             {
@@ -156,16 +148,16 @@ impl World {
     /// SIGCONT, unless the process died meanwhile.
     fn wake(&self, slot: &Slot, host: u32) {
         let mut state = slot.state.lock();
-        let sleeps =
-            state.zombie.as_ref().is_some_and(|z| z.host == host) || (state.paused && state.host == host);
-        if sleeps {
-            state.paused = false;
+        let is_zombie = state.zombie.as_ref().is_some_and(|z| z.host == host);
+        let is_present = state.paused && state.host == host;
+        if is_zombie || is_present {
+            state.paused &= !is_present;
             Handle::current().resume(self.0.machines[host as usize].node);
-            if state.zombie.is_some() {
+            if is_zombie {
                 reached!("zombie-woke");
             }
             drop(state);
-            self.life(slot.broker, Life::Resumed);
+            self.life_on(slot.broker, host, Life::Resumed);
         }
     }
 }

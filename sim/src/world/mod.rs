@@ -178,8 +178,11 @@ impl World {
         self.0.slots.get(broker.saturating_sub(1) as usize).unwrap_or(&self.0.slots[0])
     }
 
-    /// Starts a process on the slot's host, and watches over it.
+    /// Starts a process on the slot's host, and watches over it. Whatever still stands there, given up and asleep, is
+    /// killed first: one host runs one process.
     fn start_broker(&self, slot: &Slot) {
+        let host = slot.state.lock().host;
+        self.bury_zombies(host);
         let mut state = slot.state.lock();
         let machine = &self.0.machines[state.host as usize];
         let running = process::start(&self.0.shared, slot.broker, machine);
@@ -209,12 +212,12 @@ impl World {
             dead.bury(&self.0.machines[dead.host as usize]);
             match end {
                 Exit::Clean => {
-                    self.life(broker, Life::Stopped);
+                    self.life_on(broker, dead.host, Life::Stopped);
                     return;
                 }
                 Exit::Failed(why) => {
                     self.note(format!("broker {broker}: {why}"));
-                    self.life(broker, Life::Failed);
+                    self.life_on(broker, dead.host, Life::Failed);
                 }
             }
         }
@@ -229,6 +232,23 @@ impl World {
         }
     }
 
+    /// Kills the processes on a host that nobody counts on any more.
+    fn bury_zombies(&self, host: u32) {
+        for slot in &self.0.slots {
+            let zombie = {
+                let mut state = slot.state.lock();
+                if state.zombie.as_ref().is_none_or(|z| z.host != host) {
+                    continue;
+                }
+                state.zombie.take()
+            };
+            if let Some(zombie) = zombie {
+                zombie.bury(&self.0.machines[host as usize]);
+                self.life_on(slot.broker, host, Life::Killed);
+            }
+        }
+    }
+
     /// Kills a broker's process, if it has one.
     fn kill_process(&self, slot: &Slot) -> Option<Running> {
         let mut state = slot.state.lock();
@@ -236,7 +256,7 @@ impl World {
         state.paused = false;
         state.down = true;
         dead.bury(&self.0.machines[dead.host as usize]);
-        self.life(slot.broker, Life::Killed);
+        self.life_on(slot.broker, dead.host, Life::Killed);
         Some(dead)
     }
 
@@ -294,6 +314,7 @@ impl World {
             }
             if let Some(zombie) = zombie {
                 zombie.bury(&self.0.machines[zombie.host as usize]);
+                self.life_on(slot.broker, zombie.host, Life::Killed);
             }
             let idle = slot.state.lock().running.is_none();
             if idle {
@@ -366,7 +387,13 @@ impl World {
     }
 
     fn life(&self, broker: u32, life: Life) {
-        self.history().record(Event::Broker { broker, life });
+        let host = self.slot(broker).state.lock().host;
+        self.life_on(broker, host, life);
+    }
+
+    fn life_on(&self, broker: u32, host: u32, life: Life) {
+        let host = self.0.machines[host as usize].ip;
+        self.history().record(Event::Broker { broker, host, life });
     }
 
     fn note(&self, what: String) {

@@ -92,8 +92,9 @@ pub fn start(shared: &Arc<Shared>, broker: u32, machine: &Machine) -> Running {
     let (up, serving) = watch::channel(false);
     let history = shared.history.clone();
     let (pid, on, counted) = (volume.id(), machine.number, metrics.clone());
+    let ip = machine.ip;
     history.record(Event::Note(format!("broker {broker} is process {pid} on host {on}")));
-    history.record(Event::Broker { broker, life: Life::Starting });
+    history.record(Event::Broker { broker, host: ip, life: Life::Starting });
     let life = async move {
         let mut told = told;
         let started = tokio::select! {
@@ -113,7 +114,7 @@ pub fn start(shared: &Arc<Shared>, broker: u32, machine: &Machine) -> Running {
                 return;
             }
         };
-        history.record(Event::Broker { broker, life: Life::Serving });
+        history.record(Event::Broker { broker, host: ip, life: Life::Serving });
         up.send_replace(true);
         let end = run(&node, told).await;
         ended.send_replace(Some(end));

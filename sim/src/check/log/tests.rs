@@ -269,7 +269,7 @@ fn under_a_dial_above_1_a_crash_may_take_acknowledged_records() {
     let mut story = three();
     story.evidence.terms.dial = Dial::PageCache { messages: 10, ms: Duration::from_secs(1) };
     story.log.pop();
-    story.record(Event::Broker { broker: 0, life: Life::PowerCut });
+    story.record(Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life: Life::PowerCut });
     story.finish();
     assert_eq!(story.verdict().violations, []);
     assert_eq!(story.verdict().lost_records, 2);
@@ -283,7 +283,7 @@ fn offsets_that_a_crash_freed_are_given_out_again() {
     assert_eq!(story.broken(), ["P3"]);
     assert_eq!(gone.base, 4);
     story.evidence.terms.dial = Dial::PageCache { messages: 10, ms: Duration::from_secs(1) };
-    story.record(Event::Broker { broker: 0, life: Life::PowerCut });
+    story.record(Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life: Life::PowerCut });
     assert_eq!(story.verdict().violations, []);
 }
 
@@ -292,7 +292,7 @@ fn a_crash_takes_the_end_of_the_log_and_nothing_before_it() {
     let mut story = three();
     story.evidence.terms.dial = Dial::PageCache { messages: 10, ms: Duration::from_secs(1) };
     story.log.remove(1);
-    story.record(Event::Broker { broker: 0, life: Life::PowerCut });
+    story.record(Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life: Life::PowerCut });
     story.finish();
     assert_eq!(story.broken(), ["P1", "P3"]);
 }
