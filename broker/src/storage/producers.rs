@@ -36,6 +36,10 @@ pub struct Producer {
     pub batches: VecDeque<Remembered>,
     /// Wall time (ms) of the last append; for expiry.
     pub seen: i64,
+    /// Epoch and first sequence of the batch with which the memory of this producer began, if that was not its first
+    /// one: what it sent before was never here, or is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<(i16, i32)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -95,8 +99,12 @@ impl Producers {
         }
         // Sequences wrap: "before" means by less than half the space.
         let behind = |a: i32, b: i32| sequence_plus(b, a.wrapping_neg() & 0x7fff_ffff) as u32;
-        let gap = behind(end, oldest);
-        if gap > 0 && gap < 1 << 30 {
+        let before = |sequence| (1..1 << 30).contains(&behind(end, sequence));
+        // Sent before the batch that was taken first, though of an unknown producer: perhaps refused while that one was
+        // on its way. To call it a repetition, as Kafka does, would pass for an acknowledgement of what is not there.
+        let is_unknown =
+            producer.began.is_some_and(|(epoch, began)| epoch == h.producer_epoch && before(began));
+        if before(oldest) && !is_unknown {
             return Err(AppendError::DuplicateSequence(first));
         }
         Err(AppendError::OutOfOrderSequence { got: first, expected })
@@ -111,6 +119,7 @@ impl Producers {
             id: h.producer_id,
             batches: VecDeque::with_capacity(WINDOW),
             seen: now,
+            began: (h.base_sequence != 0).then_some((h.producer_epoch, h.base_sequence)),
         });
         p.seen = now;
         p.batches.push_back(Remembered {
@@ -179,6 +188,22 @@ mod tests {
             Err(AppendError::OutOfOrderSequence { expected: 60, .. })
         ));
         assert!(matches!(p.judge(&head(0, 50, 5)), Err(AppendError::OutOfOrderSequence { .. })));
+    }
+
+    /// The first batch is refused, the second one, on its way already, is taken: the first was never here.
+    #[test]
+    fn what_was_sent_before_the_memory_began_is_no_repetition() {
+        let mut p = Producers::default();
+        feed(&mut p, 0, 3, 2, 0);
+        for i in 1..9 {
+            feed(&mut p, 0, 3 + 2 * i, 2, 2 * i as i64);
+        }
+        assert_eq!(
+            p.judge(&head(0, 0, 3)),
+            Err(AppendError::OutOfOrderSequence { got: 0, expected: 21 }),
+            "never seen"
+        );
+        assert_eq!(p.judge(&head(0, 3, 2)), Err(AppendError::DuplicateSequence(3)), "seen, and forgotten");
     }
 
     /// A client that gives up and sends again may have more than five batches in the queue of a slow volume.

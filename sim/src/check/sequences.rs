@@ -122,14 +122,7 @@ fn is_a_repetition(
     let Some(end) = ledger.parts.get(&key).and_then(|p| p.end.as_ref()) else { return };
     // Below the log start it may have been.
     let is_there = end.batches.iter().any(|b| b.is_same_content(sent.batch));
-    // A broker that knows nothing of a producer takes whatever comes first (KIP-360). When that was a later batch
-    // of several under way, those before it are refused as old.
-    let of_producer = |b: &&&BatchInfo| {
-        (b.producer_id, b.producer_epoch) == (sent.batch.producer_id, sent.batch.producer_epoch)
-    };
-    let first = end.batches.iter().find(of_producer).map(|b| b.base_sequence);
-    let came_late = first.is_some_and(|first| first > sent.batch.base_sequence);
-    if end.log_start > 0 || is_there || came_late || !end.damaged.is_empty() {
+    if end.log_start > 0 || is_there || !end.damaged.is_empty() {
         return;
     }
     let what = format!(
