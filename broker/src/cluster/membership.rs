@@ -109,17 +109,22 @@ struct Roll {
 }
 
 async fn roll(env: &Env) -> Result<Roll, VolumeError> {
-    let probe = defeat_name_cache(env).await;
     let names = files::patiently(Patience::START, "list", layout::BROKERS, || {
         // The directory may be missing if an earlier start died before it was durable.
         files::names_if_any(&*env.volume, layout::BROKERS)
     });
-    let roll = Roll::of(names.await?);
+    Ok(Roll::of(names.await?))
+}
+
+/// The roll as it is, and not as this host remembers it.
+async fn fresh_roll(env: &Env) -> Result<Roll, VolumeError> {
+    let probe = defeat_name_cache(env).await;
+    let roll = roll(env).await;
     if let Some(probe) = probe {
         let volume = env.volume.clone();
         tokio::spawn(async move { files::tidy_away(&*volume, &probe).await });
     }
-    Ok(roll)
+    roll
 }
 
 /// Makes a name of nobody else's in the heartbeat directory, so that the listing which follows comes from the server.
@@ -154,7 +159,7 @@ impl Roll {
 /// Returns the leases that only waiting proved dead.
 pub(super) async fn refuse_the_living(env: &Env, me: &Identity) -> Result<Vec<LeaseKey>, StartError> {
     for _ in 0..ROUNDS {
-        let roll = roll(env).await.map_err(StartError::Volume)?;
+        let roll = fresh_roll(env).await.map_err(StartError::Volume)?;
         if let Some(waited_for) = prove_all_dead(env, me, &roll, true).await? {
             return Ok(waited_for);
         }

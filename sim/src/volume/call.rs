@@ -180,20 +180,20 @@ impl Call {
         sleep(there + part).await;
         for v in verdicts {
             v.pass().await;
-            sleep(v.late).await;
+            v.delay(v.late).await;
         }
         self.still_sent(verdicts, draw)?;
         let mut done = effect(&mut self.shared.state.lock());
         self.mark_landed();
         for v in verdicts {
             if let Some((by, known_again)) = v.lost {
-                sleep(by).await;
+                v.delay(by).await;
                 let again = effect(&mut self.shared.state.lock());
                 if !(known_again && self.ask.op == Op::Create) {
                     done = again;
                 }
             }
-            sleep(v.slow).await;
+            v.delay(v.slow).await;
         }
         sleep(media - part + draw.of("back").span(options.latency) / 2).await;
         done

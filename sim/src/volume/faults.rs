@@ -1,5 +1,6 @@
 //! Which faults are on, and what they do to one operation.
 
+use super::call::sleep;
 use super::draw::Draw;
 use super::fault::{Fault, FaultId, Op};
 use rustix::io::Errno;
@@ -12,6 +13,8 @@ use tokio::sync::watch;
 pub struct Verdict {
     pub gates: Vec<watch::Receiver<()>>,
     pub late: Duration,
+    /// Cuts short whatever takes longer: everything was healed.
+    healed: Option<watch::Receiver<()>>,
     pub slow: Duration,
     /// The reply is lost, and the request sent again after that; whether a CREATE is known again.
     pub lost: Option<(Duration, bool)>,
@@ -24,6 +27,19 @@ impl Verdict {
     /// Whether the operation lasts longer than usual, so that its caller may well be gone.
     pub fn waits(&self) -> bool {
         !self.gates.is_empty() || !self.late.is_zero() || !self.slow.is_zero() || self.lost.is_some()
+    }
+
+    /// Takes that much longer, unless everything is healed meanwhile.
+    pub async fn delay(&self, by: Duration) {
+        if by.is_zero() {
+            return;
+        }
+        let Some(mut healed) = self.healed.clone() else { return sleep(by).await };
+        tokio::select! {
+            biased;
+            _ = healed.changed() => {}
+            () = sleep(by) => {}
+        }
     }
 
     /// Waits until every stall that caught the operation was lifted.
@@ -51,6 +67,7 @@ pub struct Faults {
     /// How often a fault of exactly that description was put in: it draws as its description and
     /// that number say, whatever other faults there are.
     seen: BTreeMap<String, u64>,
+    healed: watch::Sender<()>,
 }
 
 impl Faults {
@@ -71,8 +88,10 @@ impl Faults {
         self.active.remove(&id).map(|a| a.fault)
     }
 
+    /// Takes all faults off, and lets go what they held or delayed.
     pub fn clear(&mut self) {
         self.active.clear();
+        self.healed.send_replace(());
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Fault> {
@@ -94,6 +113,9 @@ impl Faults {
             if draw.of("p").chance(a.fault.p()) {
                 v.add(&a.fault, &a.gate, draw.of("by"));
             }
+        }
+        if v.waits() {
+            v.healed = Some(self.healed.subscribe());
         }
         v
     }
