@@ -49,12 +49,16 @@ struct History {
 
 pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     let mut registers: BTreeMap<Register, History> = BTreeMap::new();
+    let mut uncertain = Uncertain::new();
     let answers = answers(ledger);
     for (event, stamped) in ledger.events.iter().enumerate() {
         match &stamped.event {
             Event::CommitSent { group, offsets, .. } => {
                 for (i, (place, offset)) in offsets.iter().enumerate() {
-                    let Some(id) = place.id else { continue };
+                    let Some(id) = place.id else {
+                        uncertain.insert((event, place.partition), *offset);
+                        continue;
+                    };
                     let fate = match answers.get(&event) {
                         // The topic may have been another one when the commit got there.
                         _ if is_deleted_before(ledger, id, answers.get(&event)) => Fate::Open,
@@ -80,7 +84,7 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
         }
     }
     for ((group, key), register) in &registers {
-        register_holds(ledger, group, key, register, verdict);
+        register_holds(ledger, group, key, register, &uncertain, verdict);
     }
     generations(ledger, &answers, verdict);
 }
@@ -101,7 +105,18 @@ fn is_deleted_before(ledger: &Ledger, id: uuid::Uuid, answer: Option<&(Index, &A
     ledger.deleted.get(&id).is_some_and(|at| *at <= until)
 }
 
-fn register_holds(ledger: &Ledger, group: &str, key: &PartKey, register: &History, verdict: &mut Verdict) {
+/// Offsets committed while it was not certain which topic the name stood for, by commit and partition: they may be of
+/// any topic of that name.
+type Uncertain = BTreeMap<(Index, i32), i64>;
+
+fn register_holds(
+    ledger: &Ledger,
+    group: &str,
+    key: &PartKey,
+    register: &History,
+    uncertain: &Uncertain,
+    verdict: &mut Verdict,
+) {
     let by_event: BTreeMap<Index, &Commit> = register.commits.iter().map(|c| (c.sent, c)).collect();
     // Commits in the order of their answers, and the latest-sent of those that were answered before a read.
     let mut done: Vec<(Index, Index)> = register
@@ -136,6 +151,7 @@ fn register_holds(ledger: &Ledger, group: &str, key: &PartKey, register: &Histor
                     broken("a committed offset is gone".into(), vec![floor]);
                 }
             }
+            (offset, None) if read.commit.and_then(|c| uncertain.get(&(c, key.1))) == Some(&offset) => {}
             (offset, None) => broken(format!("{offset} was never committed"), vec![floor]),
             (offset, Some(c)) if c.offset != offset => {
                 broken(format!("{} was committed and {offset} is there", c.offset), vec![Some(c.sent)]);

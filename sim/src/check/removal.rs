@@ -47,10 +47,10 @@ fn allowed<'a>(ledger: &Ledger<'a>) -> Allowed<'a> {
     let mut allowed = Allowed::default();
     for (event, stamped) in ledger.events.iter().enumerate() {
         match &stamped.event {
-            Event::CreateTopicSent { topic, configs, .. } => {
-                if configs.iter().any(|(k, _)| RETENTION.contains(&k.as_str())) {
-                    allowed.by_name.insert(topic);
-                }
+            Event::CreateTopicSent { topic, configs, .. }
+                if configs.iter().any(|(k, _)| RETENTION.contains(&k.as_str())) =>
+            {
+                allowed.by_name.insert(topic);
             }
             Event::AlterConfigSent { topic, id, key, value: Some(_), .. }
                 if RETENTION.contains(&key.as_str()) =>

@@ -183,14 +183,16 @@ impl Client {
         if self.conns.get(&addr).is_some_and(|c| !c.is_open()) {
             self.forget(addr);
         }
-        if !self.conns.contains_key(&addr) {
-            match Conn::connect(addr).await {
-                Ok(conn) => drop(self.conns.insert(addr, conn)),
+        let is_new = !self.conns.contains_key(&addr);
+        if is_new {
+            let conn = match Conn::connect(addr).await {
+                Ok(conn) => conn,
                 Err(lost) => {
                     self.forget_roles();
                     return Err(lost);
                 }
-            }
+            };
+            self.conns.insert(addr, conn);
         }
         Ok(self.conns.get_mut(&addr).expect("it was just put there"))
     }

@@ -75,14 +75,19 @@ fn past_checkpoint(files: &BTreeMap<String, Bytes>, dir: &str) -> u64 {
     .sum()
 }
 
-/// What is held open once everything settled.
-pub async fn settle(world: &World) -> Vec<OpenHandle> {
+/// What is there and what is held open once everything settled. A file that is being replaced at this very moment is not
+/// left behind: temporary files count if they were there some seconds before, too.
+pub async fn settle(world: &World) -> (BTreeMap<String, Bytes>, Vec<OpenHandle>) {
     tokio::time::sleep(SETTLE).await;
+    let before = world.model().shown();
+    tokio::time::sleep(SETTLE / 2).await;
+    let mut shown = files(world.model().shown());
+    shown.retain(|path, _| !path.ends_with(".tmp") || before.files.contains_key(path));
     let leaders = world.processes();
     let handle = |h: crate::volume::OpenHandle| OpenHandle {
         process: format!("process {} on host {}", h.process, h.host),
         is_leader: leaders.contains_key(&h.process),
         path: h.path,
     };
-    world.model().open_handles().into_iter().map(handle).collect()
+    (shown, world.model().open_handles().into_iter().map(handle).collect())
 }

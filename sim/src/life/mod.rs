@@ -91,7 +91,7 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     let openings = ending::once_more(&world, &ctx, seed).await;
     let prover = ctx.clone();
     world.at_desk(async move { workload::read_all(&prover).await }).await;
-    let handles = ending::settle(&world).await;
+    let (shown, handles) = ending::settle(&world).await;
     enter(Phase::Done);
 
     let (hash, sim_time) = (history.hash(), now());
@@ -101,7 +101,7 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
     let evidence = Evidence {
         history: history.take_events(),
         media: ending::files(world.model().media()),
-        shown: ending::files(world.model().shown()),
+        shown,
         handles,
         openings,
         records_opened: world.records_opened(),

@@ -209,13 +209,11 @@ fn role(name: &str) -> &'static str {
     ends.iter().find(|(end, _)| name.ends_with(end)).map_or("other", |(_, role)| role)
 }
 
+/// Of a checkpoint: when, of which file, at which position, at which offset.
+type CheckpointRow = (u64, usize, u64, i64);
+
 /// The files of a partition as the page wants them, and its checkpoints by file number, which starts at `first`.
-pub fn rows(
-    home: &Home,
-    seen: &Seen,
-    part: usize,
-    first: usize,
-) -> (Vec<data::File>, Vec<(u64, usize, u64, i64)>) {
+pub fn rows(home: &Home, seen: &Seen, part: usize, first: usize) -> (Vec<data::File>, Vec<CheckpointRow>) {
     let dir = format!("{}/{}/{}", home.topic, home.id, home.partition);
     let files = seen.files.iter().map(|(name, track)| data::File {
         path: format!("{dir}/{name}"),

@@ -45,6 +45,11 @@ impl Model {
     }
 }
 
+/// Says that something rare happened: a trace event with the target `reached`, for whoever counts them.
+pub fn mark(mark: &'static str) {
+    tracing::trace!(target: "reached", mark);
+}
+
 /// Which of the unsynced pages a crash keeps.
 enum Kept {
     None,
@@ -85,6 +90,9 @@ impl State {
         host.dirs.clear();
         host.silly.clear();
         let files = std::mem::take(&mut host.files);
+        if files.values().any(|f| !f.dirty.is_empty()) {
+            mark("power-cut-lost-dirty-pages");
+        }
         for (ino, file) in files {
             match self.kind() {
                 Kind::Local => self.cut_local(ino, file, draw.at(ino)),
@@ -196,6 +204,9 @@ impl Inode {
     }
 }
 
+/// A page as it may be, and the length of the file that it belongs to.
+type Version = (Option<Page>, u64);
+
 /// What is not certain of one file.
 struct Doubt {
     media: Content,
@@ -203,7 +214,7 @@ struct Doubt {
     cut: Option<u64>,
     /// Of each page in doubt, the versions that may be there instead of the media's, each with the
     /// length of the file that it belongs to.
-    pages: Vec<(u64, Vec<(Option<Page>, u64)>)>,
+    pages: Vec<(u64, Vec<Version>)>,
     /// The greatest length of all versions.
     longest: u64,
 }

@@ -234,7 +234,13 @@ pub enum Fault {
     },
     /// Once: so many bits flip on the media, in files whose path contains `path`. Clean cached pages
     /// are dropped, so that readers see it.
-    Rot { path: String, flips: u32 },
+    /// The last `spare` bytes of each file are left alone: what rots there can't be told from a torn end.
+    Rot {
+        path: String,
+        flips: u32,
+        #[serde(default)]
+        spare: u64,
+    },
     /// Once: the server restarts and forgets what it had not committed.
     ServerRestart,
     /// Once: a host loses power.

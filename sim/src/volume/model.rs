@@ -137,8 +137,8 @@ impl Model {
         let draw = state.draw;
         let (id, draw) = state.faults.add(fault.clone(), draw);
         state.update_capacity();
-        if let Fault::Rot { path, flips } = &fault {
-            state.rot(path, *flips, draw);
+        if let Fault::Rot { path, flips, spare } = &fault {
+            state.rot(path, (*flips, *spare), draw);
         }
         drop(state);
         match fault {
@@ -244,20 +244,23 @@ impl super::server::Server {
 
 impl State {
     /// Bits flip on the media and in the server's memory.
-    fn rot(&mut self, path: &str, flips: u32, draw: Draw) {
+    fn rot(&mut self, path: &str, (flips, spare): (u32, u64), draw: Draw) {
         let named = self.server.tree.walk(false).filter(|(p, _)| p.contains(path));
         let files: Vec<u64> = named
             .filter_map(|(_, n)| match n {
                 Node::File(ino) => Some(ino),
                 Node::Dir(_) => None,
             })
-            .filter(|ino| self.server.inode(*ino).is_ok_and(|i| i.media.len > 0))
+            .filter(|ino| self.server.inode(*ino).is_ok_and(|i| i.media.len > spare))
             .collect();
         for n in 0..u64::from(flips) {
             let draw = draw.of("flip").at(n);
             let Some(ino) = files.get(draw.below(files.len() as u64) as usize) else { return };
             let Ok(inode) = self.server.inode_mut(*ino) else { continue };
-            let bit = draw.at(1).below(inode.media.len * 8);
+            if inode.media.len <= spare {
+                continue;
+            }
+            let bit = draw.at(1).below((inode.media.len - spare) * 8);
             for version in [&mut inode.media, &mut inode.shown] {
                 let (page, at) = super::content::split(bit / 8);
                 version.page_mut(page)[at] ^= 1 << (bit % 8);

@@ -521,6 +521,7 @@ impl State {
                 kept = ranges;
             } else {
                 lost = true;
+                super::crash::mark("commit-verifier-changed");
                 file.dirty.add_all(&ranges);
             }
         }

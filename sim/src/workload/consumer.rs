@@ -27,7 +27,8 @@ pub(super) async fn run(mut user: User, spec: Consumer) {
         let lines = user.partitions(&spec.topics);
         positions.retain(|line, _| lines.contains(line));
         for line in lines {
-            if !positions.contains_key(&line) {
+            let is_known = positions.contains_key(&line);
+            if !is_known {
                 let whence = if spec.from == From::Tail { LATEST } else { EARLIEST };
                 if let Ok(Listed { code: 0, offset, .. }) = user.list_offset(&line, whence).await {
                     positions.insert(line, offset);

@@ -49,6 +49,9 @@ impl World {
         let lasts = Duration::from_secs_f64(fault.lasts.unwrap_or(0.0));
         match &fault.what {
             Action::Volume(v) => {
+                if matches!(v, Fault::Rot { .. }) {
+                    reached!("bit-rot");
+                }
                 let id = self.model().inject(v.clone());
                 // What happens at once, as a server's restart does, has no duration.
                 if fault.lasts.is_some() {

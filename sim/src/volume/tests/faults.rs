@@ -145,7 +145,7 @@ async fn rot_flips_bits_that_readers_then_see() {
         let a = m.process(0);
         let file = settled(&a, "x.log", &"0".repeat(10_000)).await;
         settled(&a, "other", "0000").await;
-        m.inject(Fault::Rot { path: ".log".into(), flips: 1 });
+        m.inject(Fault::Rot { path: ".log".into(), flips: 1, spare: 0 });
         let now = file.read_at(0, 10_000).await.unwrap();
         pass(3_001).await;
         let later = file.read_at(0, 10_000).await.unwrap();
