@@ -106,8 +106,14 @@ async fn probe_until(ctx: &Ctx, line: Line, number: u64, begun: Duration, until:
 
 /// Returns once every partition says where it ends; asks for no record.
 pub async fn all_open(ctx: &Ctx) {
-    for line in all_lines(ctx) {
-        edge(&mut prover(ctx), &line, LATEST).await;
+    let opened = async {
+        for line in all_lines(ctx) {
+            edge(&mut prover(ctx), &line, LATEST).await;
+        }
+    };
+    if tokio::time::timeout(READING, opened).await.is_err() {
+        let what = "every partition opens after the brokers' last end".to_owned();
+        ctx.history.record(Event::NotProven { what });
     }
 }
 
