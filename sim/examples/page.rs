@@ -1,5 +1,7 @@
 //! Makes a page from a life's data: `page LIFE.json PAGE.html`. For work on the page itself, without a life.
 
+#![allow(clippy::disallowed_methods)] // a program of a developer, on real files
+
 use highwater_sim::view;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
