@@ -11,7 +11,16 @@ fn the_broker_lives_through_the_simulated_test() {
     let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/sim");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--manifest-path", manifest, "--target-dir", target]);
-    cargo.args(["--config", "build.rustflags=['--cfg','madsim']", "-p", "highwater", "--test", "simulated"]);
+    cargo.args([
+        "--config",
+        "build.rustflags=['--cfg','madsim']",
+        "--profile",
+        "sim",
+        "-p",
+        "highwater",
+        "--test",
+        "simulated",
+    ]);
     // An inherited RUSTFLAGS would silently replace the flags given here, and coverage or sanitizer settings of the outer
     // build do not fit this one.
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
