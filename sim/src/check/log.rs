@@ -271,7 +271,8 @@ fn losses_are_clean(
     let mut first_gone: BTreeMap<usize, &Ack> = BTreeMap::new();
     let mut last_there: BTreeMap<usize, &Ack> = BTreeMap::new();
     for ack in part.acks.iter().filter(|a| a.sent.acks == -1 && a.end() > end.log_start) {
-        let era = crashes.partition_point(|c| *c < ack.at);
+        // An answer may still have been on its way when the power went.
+        let era = crashes.partition_point(|c| *c < ack.sent.at);
         if there.get(&ack.base).is_some_and(|b| b.is_verbatim(ack.sent.batch, is_stamped)) {
             let last = last_there.entry(era).or_insert(ack);
             if last.base < ack.base {
