@@ -3,7 +3,7 @@
 use super::{Copied, Inherited, OpenArgs, OpenError};
 use crate::reached;
 use crate::storage::batch::Header;
-use crate::storage::docs::{Manifest, Sealed};
+use crate::storage::docs::{Checkpoint, Manifest, Sealed};
 use crate::storage::index::Index;
 use crate::storage::names::SegmentName;
 use crate::storage::producers::Producers;
@@ -179,6 +179,9 @@ async fn last_segment(
 pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> Result<Producers, OpenError> {
     let Some(m) = &i.manifest else { return Ok(Producers::default()) };
     let promised = m.has_producers || i.checkpoint.as_ref().is_some_and(|c| c.has_producers);
+    // A checkpoint that recovery did not begin from says nothing here, either: what it calls accounted for may not be.
+    let is_last = |c: &&Checkpoint| i.own.last().is_some_and(|last| last.base == c.segment);
+    let believed = i.checkpoint.as_ref().filter(is_last).filter(|c| c.offset <= log.end);
     // A snapshot past the recovered end speaks of batches that do not exist.
     let snapshot = i.snapshot.as_ref().filter(|s| s.offset <= log.end);
     if i.snapshot.is_some() && snapshot.is_none() {
@@ -188,14 +191,12 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
         Some(s) => (Producers::restore(s.producers.clone()), s.offset),
         None if promised => (Producers::default(), m.log_start),
         // No producer was known at the last checkpoint (or at the open, if there was none).
-        None => (Producers::default(), i.checkpoint.as_ref().map_or(m.start, |c| c.offset)),
+        None => (Producers::default(), believed.map_or(m.start, |c| c.offset)),
     };
     for s in log.segments.iter().filter(|s| s.end > from) {
         let file = a.open_log(s.name()).await?;
         // The checkpoint's position is a batch boundary at a known offset: begin there if it helps.
-        let near = i
-            .checkpoint
-            .as_ref()
+        let near = believed
             .filter(|c| s.epoch == c.epoch && s.base == c.segment && c.offset <= from && c.pos <= s.end_pos);
         let (pos, expected) = near.map_or((Pos::ZERO, s.base), |c| (c.pos, c.offset));
         let mut walk = Walker::new(file, pos, s.end_pos, expected);
