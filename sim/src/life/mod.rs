@@ -24,6 +24,7 @@ use crate::workload::{self, Ctx};
 use crate::world::{now, World};
 use highwater::config::BrokerConfig;
 use rand::RngCore;
+use std::panic::resume_unwind;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -54,8 +55,13 @@ pub fn run(scenario: &str, seed: u64, plan: &Plan, settings: &Settings) -> (Outc
     let [from, to] = plan.life.network;
     net.net.send_latency = Duration::from_secs_f64(from / 1000.0)..Duration::from_secs_f64(to / 1000.0);
     let inner = stream(seed, "runtime").next_u64();
-    let runtime = madsim::runtime::Runtime::with_seed_and_config(inner, net);
-    let lived = runtime.block_on(live(seed, plan.clone(), *settings));
+    let living = || {
+        let runtime = madsim::runtime::Runtime::with_seed_and_config(inner, net);
+        runtime.block_on(live(seed, plan.clone(), *settings))
+    };
+    // On a thread of its own: the keys of std's hash maps are a thread's, and madsim can seed them only where no hash
+    // map was made before, such as that of a log filter.
+    let lived = std::thread::scope(|s| s.spawn(living).join()).unwrap_or_else(|e| resume_unwind(e));
     (Outcome::of(scenario, seed, &lived), lived)
 }
 

@@ -142,6 +142,10 @@ impl Process {
         let id = s.next();
         s.handles.insert(id, handle);
         *got = Some(id);
+        // A request that arrives after the death of its process opens for nobody: the host closes it.
+        if !self.is_alive() {
+            s.close(id, now());
+        }
         Ok(id)
     }
 
