@@ -263,15 +263,40 @@ async fn inherit(a: &OpenArgs, listing: &Listing, epoch: Epoch) -> Result<Inheri
     own.sort();
     let checkpoint = optional::<Checkpoint>(v, &format!("{dir}/{}", names::checkpoint(previous))).await?;
     let checkpoint = checkpoint.filter(|c| c.epoch == previous && c.topic_id == a.spec.topic_id);
-    if let Some(c) = &checkpoint {
-        // A checkpoint that names a segment which the listing lacks means that the listing is stale.
-        if !own.iter().any(|s| s.base == c.segment) && c.offset > m.log_start {
-            return Err(inconsistent(format!("the listing lacks the segment at {}", c.segment)));
+    let checkpoint = match checkpoint {
+        Some(c) if names_what_is_gone(a, m.log_start, &own, &c).await? => {
+            reached!("checkpoint-disbelieved");
+            tracing::error!(%dir, segment = %c.segment, offset = %c.offset, "the recovery checkpoint names a segment that is not there; scanning without it");
+            None
         }
-    }
+        c => c,
+    };
     let snapshot = optional::<ProducerSnapshot>(v, &format!("{dir}/{}", names::producers(previous))).await?;
     let snapshot = snapshot.filter(|s| s.epoch == previous && s.topic_id == a.spec.topic_id);
     Ok(Inherited { manifest: Some(m), checkpoint, snapshot, own })
+}
+
+/// Whether the checkpoint names a segment that should be there and is not. The listing alone does not say so: it was
+/// taken after a name of our own was made there, which a cache of names does not survive, but where a cache did, it must
+/// not cost a record. So the name is asked for by itself. Found: the listing is stale, and this opening an
+/// error that a later one under a fresh claim gets over. Not found: the checkpoint is of something else (restored,
+/// or from before the file server lost its last second), and a hint that is wrong may not keep a partition closed.
+async fn names_what_is_gone(
+    a: &OpenArgs,
+    log_start: Offset,
+    own: &[SegmentName],
+    c: &Checkpoint,
+) -> Result<bool, OpenError> {
+    let name = SegmentName { epoch: c.epoch, base: c.segment };
+    // Retention may give up the segment that the last checkpoint was of.
+    if own.contains(&name) || c.offset <= log_start {
+        return Ok(false);
+    }
+    match a.open_log(name).await {
+        Ok(_) => Err(a.inconsistent(format!("the listing lacks the segment at {}", c.segment))),
+        Err(e) if e.is_not_found() => Ok(true),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// A file that a scan can replace: missing or damaged is `None`.

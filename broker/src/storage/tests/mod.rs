@@ -4,6 +4,7 @@
 
 mod bed;
 mod cases;
+mod checkpoints;
 mod crashes;
 mod stalls;
 mod verify;
