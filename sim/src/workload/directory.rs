@@ -38,7 +38,8 @@ impl Directory {
         if id.is_nil() || inner.deleted.contains(&id) {
             return;
         }
-        let is_news = inner.topics.get(topic).is_none_or(|k| k.id != id || k.partitions != partitions);
+        // A topic only grows; a broker that was woken may tell of fewer.
+        let is_news = inner.topics.get(topic).is_none_or(|k| k.id != id || k.partitions < partitions);
         if is_news {
             inner.topics.insert(topic.clone(), Known { id, partitions });
             history.record(Event::TopicSeen { who, topic: topic.clone(), id, partitions });
@@ -110,5 +111,17 @@ mod tests {
         directory.saw(&history, Who(0), &topic, new, 1);
         assert_eq!(directory.still(&sent).id, None);
         assert_eq!(directory.place(&topic, 0).id, Some(new));
+    }
+
+    #[madsim::test]
+    async fn a_topic_has_as_many_partitions_as_anybody_ever_saw() {
+        let (directory, history) = (Directory::default(), History::default());
+        let (topic, id): (Arc<str>, _) = ("t".into(), Uuid::from_u128(1));
+        for (seen, known) in [(1, 1), (3, 3), (2, 3)] {
+            directory.saw(&history, Who(0), &topic, id, seen);
+            assert_eq!(directory.topics(), [(topic.clone(), known)]);
+        }
+        directory.saw(&history, Who(0), &topic, Uuid::from_u128(2), 1);
+        assert_eq!(directory.topics(), [(topic, 1)], "another topic of that name");
     }
 }
