@@ -20,6 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAMES: usize = 4096;
 
 /// What could be left if everything lost power.
+///
+/// A torn page can be in more states than anyone enumerates: of each file one page is torn, at one of
+/// its sectors, either way. Page and sector are drawn anew each time that is asked.
 #[derive(Clone, Debug)]
 pub struct CrashImages {
     pub images: Vec<Image>,
@@ -93,7 +96,9 @@ impl State {
         if files.values().any(|f| !f.dirty.is_empty()) {
             mark("power-cut-lost-dirty-pages");
         }
-        for (ino, file) in files {
+        for (ino, mut file) in files {
+            // What was on its way had not all left the host, or not all reached the disk.
+            file.dirty = file.unsent();
             match self.kind() {
                 Kind::Local => self.cut_local(ino, file, draw.at(ino)),
                 _ => self.cut_client(ino, file, draw.at(ino)),
@@ -104,7 +109,8 @@ impl State {
         }
     }
 
-    /// Dirty pages may just have been sent; the rest is gone. What was sent stays with the server.
+    /// Dirty pages may just have been sent; the rest is gone. What was sent stays with the server. (Of a request that
+    /// was under way, all may come later instead: see [`State::land`].)
     fn cut_client(&mut self, ino: u64, mut file: HostFile, draw: Draw) {
         let pages = file.dirty.pages();
         let kept = Kept::draw(draw, pages.len());
@@ -243,6 +249,33 @@ impl Doubt {
         Doubt { media: inode.media.clone(), cut, pages: pages.into_iter().collect(), longest }
     }
 
+    /// Adds, of one page, the versions of which a first or a last part of the sectors is new and the rest
+    /// as on the media.
+    fn tear(&mut self, draw: Draw) {
+        let pages = self.pages.len();
+        let first = draw.of("page").below(pages as u64) as usize;
+        for n in (0..pages).map(|i| (first + i) % pages) {
+            let (page, versions) = &mut self.pages[n];
+            let (new, len) = versions[draw.of("version").below(versions.len() as u64) as usize].clone();
+            let zeros = || Page::new([0; PAGE]);
+            let (new, old) =
+                (new.unwrap_or_else(zeros), self.media.page(*page).cloned().unwrap_or_else(zeros));
+            let sector = |s: usize| s * SECTOR..(s + 1) * SECTOR;
+            let differing: Vec<usize> =
+                (0..PAGE / SECTOR).filter(|s| new[sector(*s)] != old[sector(*s)]).collect();
+            // What differs in one sector only is there or not.
+            let Some(cuts) = differing.len().checked_sub(1).filter(|n| *n > 0) else { continue };
+            let cut = differing[1 + draw.of("sector").below(cuts as u64) as usize] * SECTOR;
+            let mixed = |head: &Page, rest: &Page| {
+                let mut page = **rest;
+                page[..cut].copy_from_slice(&head[..cut]);
+                (Some(Page::new(page)), len)
+            };
+            versions.extend([mixed(&new, &old), mixed(&old, &new)]);
+            return;
+        }
+    }
+
     fn is_certain(&self) -> bool {
         self.pages.is_empty() && self.cut.is_none() && self.longest == self.media.len
     }
@@ -335,7 +368,7 @@ impl HostFile {
 impl State {
     fn crash_images(&self, limit: usize, draw: Draw) -> CrashImages {
         let names = self.names_left(limit, draw);
-        let doubts = self.doubts();
+        let doubts = self.doubts(draw);
         let settled: BTreeMap<u64, FileBytes> = self
             .server
             .inodes
@@ -361,10 +394,13 @@ impl State {
         CrashImages { images, total }
     }
 
-    fn doubts(&self) -> BTreeMap<u64, Doubt> {
+    fn doubts(&self, draw: Draw) -> BTreeMap<u64, Doubt> {
         let mut doubts = BTreeMap::new();
         for (ino, inode) in &self.server.inodes {
-            let doubt = Doubt::of(inode, self.hosts.values().filter_map(|h| h.files.get(ino)));
+            let mut doubt = Doubt::of(inode, self.hosts.values().filter_map(|h| h.files.get(ino)));
+            if self.kind() == Kind::Local && self.options.torn > 0.0 {
+                doubt.tear(draw.of("torn").at(*ino));
+            }
             if !doubt.is_certain() {
                 doubts.insert(*ino, doubt);
             }

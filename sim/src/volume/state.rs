@@ -480,6 +480,11 @@ impl State {
         Ok(())
     }
 
+    /// Whether of the bytes that were under way when the host lost power no more come than those that came by then.
+    fn is_cut_short(&self, client: u32, generation: u64, ino: u64) -> bool {
+        self.draw.of("cut short").at(client.into()).at(generation).at(ino).chance(0.5)
+    }
+
     /// A WRITE reaches the server.
     pub fn land(
         &mut self,
@@ -489,6 +494,9 @@ impl State {
         write: &Write,
         stable: bool,
     ) -> Result<u64> {
+        if self.host(client).generation != generation && self.is_cut_short(client, generation, ino) {
+            return Err(Errno::IO);
+        }
         let before = self.server.inode(ino)?.change;
         let whole = self.kind() == Kind::Local && self.file(client, ino)?.dirty.is_empty();
         let done = self.server.write(ino, write, stable && !self.options.lying);

@@ -30,7 +30,7 @@ fn looks(images: &CrashImages, path: &str) -> Vec<String> {
 
 #[madsim::test]
 async fn two_unsynced_pages_and_one_unsynced_name_survive_in_eight_ways() {
-    let m = Model::new(local(), 1);
+    let m = Model::new(whole_pages(), 1);
     let a = m.process(0);
     let file = settled(&a, "f", &pages("oo")).await;
     file.write_at(0, of(&pages("nn"))).await.unwrap();
@@ -43,7 +43,7 @@ async fn two_unsynced_pages_and_one_unsynced_name_survive_in_eight_ways() {
 
 #[madsim::test]
 async fn a_grown_file_is_as_long_as_its_last_page_or_has_zeros() {
-    for kind in [local(), nfs(), coherent()] {
+    for kind in [whole_pages(), nfs(), coherent()] {
         let m = Model::new(kind, 1);
         let file = settled(&m.process(0), "f", &pages("o")).await;
         file.write_at(PAGE as u64, of(&pages("ab"))).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_grown_file_is_as_long_as_its_last_page_or_has_zeros() {
 
 #[madsim::test]
 async fn what_has_no_name_has_no_pages() {
-    let m = Model::new(local(), 1);
+    let m = Model::new(whole_pages(), 1);
     let file = m.process(0).create_new("f", D).await.unwrap();
     file.write_at(0, of(&pages("ab"))).await.unwrap();
     let all = m.crash_images(1000);
@@ -66,7 +66,7 @@ async fn what_has_no_name_has_no_pages() {
 
 #[madsim::test]
 async fn steps_of_a_directory_survive_as_a_prefix_and_a_move_on_both_sides_or_none() {
-    let m = Model::new(local(), 1);
+    let m = Model::new(whole_pages(), 1);
     let a = m.process(0);
     for dir in ["from", "to"] {
         a.mkdir(dir, D).await.unwrap();
@@ -85,7 +85,7 @@ async fn steps_of_a_directory_survive_as_a_prefix_and_a_move_on_both_sides_or_no
 
 #[madsim::test]
 async fn of_too_many_images_some_are_drawn_and_all_are_counted() {
-    let m = Model::new(local(), 1);
+    let m = Model::new(whole_pages(), 1);
     let file = settled(&m.process(0), "f", &pages(&"o".repeat(40))).await;
     file.write_at(0, of(&pages(&"n".repeat(40)))).await.unwrap();
     let some = m.crash_images(100);
@@ -95,7 +95,7 @@ async fn of_too_many_images_some_are_drawn_and_all_are_counted() {
 
 #[madsim::test]
 async fn what_is_durable_leaves_one_image_that_a_new_volume_starts_from() {
-    for kind in [local(), nfs(), coherent()] {
+    for kind in [whole_pages(), nfs(), coherent()] {
         let m = Model::new(kind.clone(), 1);
         let a = m.process(0);
         a.mkdir("d", D).await.unwrap();
@@ -131,7 +131,7 @@ async fn busy(m: &Model) -> Vec<Arc<dyn VolumeFile>> {
 async fn a_power_cut_leaves_one_of_the_crash_images() {
     let mut seen = BTreeSet::new();
     for seed in 0..200 {
-        let m = Model::new(Options { torn: 0.0, ..local() }, seed);
+        let m = Model::new(whole_pages(), seed);
         let _open = busy(&m).await;
         let all = m.crash_images(100_000);
         assert!(all.is_complete(), "{}", all.total);
@@ -143,6 +143,45 @@ async fn a_power_cut_leaves_one_of_the_crash_images() {
         seen.insert(files.map(|f| letters(&left, f)));
     }
     assert!(seen.len() > 50, "{}", seen.len());
+}
+
+/// What a page holds by its sectors, as runs of letters.
+fn sectors(image: &Image, path: &str) -> String {
+    let bytes = image.bytes(path).expect("the file is there");
+    let mut seen: Vec<char> = bytes.chunks(512).map(|s| s[0] as char).collect();
+    seen.dedup();
+    seen.into_iter().collect()
+}
+
+#[madsim::test]
+async fn one_page_of_a_file_is_torn_both_ways_among_the_images() {
+    let m = Model::new(local(), 1);
+    let file = settled(&m.process(0), "f", &pages("oo")).await;
+    file.write_at(0, of(&pages("nn"))).await.unwrap();
+    let mut torn_pages = BTreeSet::new();
+    for _ in 0..20 {
+        let all = m.crash_images(1000);
+        assert_eq!((all.total, all.images.len()), (8, 8), "4 versions of one page, 2 of the other");
+        let torn: Vec<String> = all.images.iter().map(|i| sectors(i, "f")).collect();
+        for whole in ["o", "n", "on", "no"] {
+            assert!(torn.iter().any(|t| t == whole), "{whole} is not among {torn:?}");
+        }
+        // With the other page as it was, and as it is.
+        let ways: BTreeSet<&str> = torn.iter().map(|t| &**t).filter(|t| t.len() > 2).collect();
+        let first = BTreeSet::from(["ono", "non"]);
+        assert!(first.is_subset(&ways), "{torn:?}");
+        let page = |i: &Image| i.bytes("f").unwrap()[..PAGE].iter().any(|b| *b != i.bytes("f").unwrap()[0]);
+        torn_pages.insert(all.images.iter().any(page));
+    }
+    assert_eq!(torn_pages.len(), 2, "now the one, now the other");
+}
+
+#[madsim::test]
+async fn what_differs_in_one_sector_is_not_torn() {
+    let m = Model::new(local(), 1);
+    let file = settled(&m.process(0), "f", &pages("o")).await;
+    file.write_at(700, of("n")).await.unwrap();
+    assert_eq!(m.crash_images(1000).total, 2);
 }
 
 #[madsim::test]
@@ -159,6 +198,27 @@ async fn a_page_that_was_being_written_may_be_torn_between_sectors() {
         torn += usize::from(sectors.len() > 1);
     }
     assert!(torn > 5, "{torn}");
+}
+
+/// The sync of four pages is under way when the power goes: any of them may have come, and none later but all.
+#[madsim::test]
+async fn what_was_under_way_is_torn_by_a_power_cut() {
+    for kind in [whole_pages(), nfs(), coherent()] {
+        let mut seen = BTreeSet::new();
+        for seed in 0..100 {
+            let m = Model::new(Options { sync: Span(20.0, 20.0), ..kind.clone() }, seed);
+            let file = settled(&m.process(0), "f", &pages("oooo")).await;
+            let write = tokio::spawn(async move { file.write_sync(0, of(&pages("nnnn"))).await });
+            pass(1).await;
+            m.power_cut(0);
+            assert!(write.await.unwrap().is_err());
+            pass(100).await;
+            seen.insert(letters(&m.shown(), "f"));
+        }
+        let parts = seen.iter().filter(|s| s.contains('o') && s.contains('n')).count();
+        let holes = seen.iter().filter(|s| s.contains("on")).count();
+        assert!(parts > 4 && holes > 2 && seen.contains("nnnn"), "{seen:?}");
+    }
 }
 
 #[madsim::test]

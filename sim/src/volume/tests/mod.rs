@@ -26,6 +26,11 @@ fn local() -> Options {
     Options { kind: Kind::Local, ..Options::default() }
 }
 
+/// A local file system whose device never tears a page.
+fn whole_pages() -> Options {
+    Options { torn: 0.0, ..local() }
+}
+
 fn coherent() -> Options {
     Options { kind: Kind::Coherent, ..Options::default() }
 }
