@@ -59,6 +59,22 @@ impl Window {
         Ok((b.len() as u64 == h.size && crc_matches(&b, &h)).then_some((h, b)))
     }
 
+    /// The size of the bad batch at `pos`, as far as its head can be believed. One that is alone in its group may be
+    /// larger than a group, and holds whatever a client put there, other batches, too.
+    ///
+    /// The size itself may be what is damaged, and would then hide all that lies behind it. So it is not believed
+    /// where a sound batch inside begins with the very offset that the head says comes next: there it ended.
+    async fn size_of_bad(&mut self, pos: u64, expected: Offset, group_bytes: u64) -> volume::Result<u64> {
+        let head = self.get(pos, HEADER_LEN).await?;
+        let Some(h) = Header::parse(&head).filter(|h| h.follows(expected)) else { return Ok(0) };
+        if h.size <= group_bytes {
+            return Ok(h.size);
+        }
+        let next = self.search(pos + 1, h.next_offset()).await?;
+        let ended = next.filter(|(_, n)| n.base_offset == h.next_offset().0).map(|(at, _)| at.0 - pos);
+        Ok(ended.map_or(h.size, |size| size.min(h.size)))
+    }
+
     /// The first valid batch at or after `from`, of whatever offset from `expected` on: a search byte by byte,
     /// for use behind damage.
     pub async fn search(&mut self, from: u64, expected: Offset) -> volume::Result<Option<(Pos, Header)>> {
@@ -128,9 +144,7 @@ pub async fn recover(
             expected = h.next_offset();
             continue;
         }
-        // A batch that is alone in its group may be larger than the limit: then its own size is the limit.
-        let head = w.get(pos, HEADER_LEN).await?;
-        let own = Header::parse(&head).filter(|h| h.follows(expected)).map_or(0, |h| h.size);
+        let own = w.size_of_bad(pos, expected, group_bytes).await?;
         let beyond = pos.saturating_add(group_bytes.max(own));
         if w.search(beyond, expected).await?.is_none() {
             break;

@@ -105,6 +105,24 @@ async fn damage_further_back_than_a_group_is_kept_and_served_around_at_recovery(
     assert_eq!(bed.bodies(6).await.len(), 35);
 }
 
+/// Its length, too: a batch that claims to be larger than all the rest must not take the rest with it.
+#[tokio::test]
+async fn whatever_byte_is_damaged_further_back_than_a_group_the_rest_is_kept_at_recovery() {
+    let size = testing::plain(1, b"00").len() as u64;
+    for byte in (0..size).filter(|b| !(12..16).contains(b)) {
+        let bed = Bed::new();
+        for i in 0..40 {
+            bed.put(&format!("{i:02}")).await;
+        }
+        let (s, _) = segments(&bed).await[0];
+        let bed = bed.kill();
+        flip(&bed, &s.log(), 5 * size + byte).await;
+        assert_eq!(bed.marks().await, (0, 40), "byte {byte}");
+        assert!(matches!(bed.fetch(5, 1000).await, Err(ReadError::Corrupt(_))), "byte {byte}");
+        assert_eq!(bed.bodies(6).await.len(), 34, "byte {byte}");
+    }
+}
+
 #[tokio::test]
 async fn case_08_index_files_that_are_missing_or_wrong_change_nothing() {
     let bed = Bed::with(
