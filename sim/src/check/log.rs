@@ -14,6 +14,7 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
         verdict.broken("P9", last_moment(ledger), what, Vec::new());
     }
     fetches(ledger, verdict);
+    are_earned(ledger, verdict);
     for (key, part) in &ledger.parts {
         reads_agree(ledger, key, part, verdict);
         acks_agree(ledger, key, part, verdict);
@@ -87,6 +88,36 @@ fn fetches(ledger: &Ledger, verdict: &mut Verdict) {
                     );
                 }
             }
+        }
+    }
+}
+
+/// P3: a log holds no more offsets than records were sent to it. One that jumps ahead has a hole, whether or not
+/// anybody lives to read it.
+fn are_earned(ledger: &Ledger, verdict: &mut Verdict) {
+    // By name: whichever topic it stands for, it got no more than this.
+    let mut sent: BTreeMap<(&str, i32), i64> = BTreeMap::new();
+    let mut told = BTreeSet::new();
+    for (index, stamped) in ledger.events.iter().enumerate() {
+        let (place, end, since) = match &stamped.event {
+            Event::ProduceSent { at, batch, .. } => {
+                *sent.entry((&*at.topic, at.partition)).or_default() += i64::from(batch.last_delta) + 1;
+                continue;
+            }
+            Event::ProduceDone { sent: since, answer: Ok(p), .. } if p.code == 0 && p.base >= 0 => {
+                let Some(since) = ledger.sent.get(since) else { continue };
+                (since.place, p.base + i64::from(since.batch.last_delta) + 1, Some(since.event))
+            }
+            Event::FetchDone { at, answer: Ok(f), .. } if f.code == 0 => (at, f.hwm, None),
+            _ => continue,
+        };
+        let most = sent.get(&(&*place.topic, place.partition)).copied().unwrap_or_default();
+        if end > most && told.insert((&*place.topic, place.partition)) {
+            let what = format!(
+                "{}-{}: the log reaches {end}, but only {most} records were ever sent to it",
+                place.topic, place.partition
+            );
+            verdict.broken("P3", stamped.at, what, since.into_iter().chain([index]).collect());
         }
     }
 }
@@ -236,6 +267,8 @@ fn acks_are_there(
         let contents = elsewhere.get_or_insert_with(|| there.values().map(|b| (b.key(), b.base)).collect());
         let (promise, fate) = match (contents.get(&ack.sent.batch.key()), found) {
             (Some(base), _) if *base != ack.base => ("P3", format!("is at {base}")),
+            // Its place is taken by its own remains: no reader gets the records back.
+            (_, Some(b)) if !b.sound => ("P1", "is there in part only: its checksum is wrong".to_string()),
             (Some(_), _) => ("P9", "is there, but not as it was sent".to_string()),
             (None, Some(_)) => ("P1", "has another batch in its place".to_string()),
             (None, None) => ("P1", "is not there".to_string()),

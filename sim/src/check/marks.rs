@@ -81,6 +81,8 @@ mod tests {
     #[test]
     fn a_log_start_that_falls_is_seen() {
         let mut story = Story::new();
+        story.produce();
+        story.produce();
         story.record(Event::DeleteRecordsSent { who: Who(2), at: place(), to: 4 });
         story.log_start = 4;
         let fetched = story.fetched(Vec::new());

@@ -182,7 +182,7 @@ mod tests {
         story.store(&bytes);
         story.done(sent, base);
         story.finish();
-        assert_eq!(story.broken(), ["P4"]);
+        assert_eq!(story.broken(), ["P3", "P4"], "and there is more than was sent");
     }
 
     #[test]
@@ -239,12 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_its_successor_may_be_refused_as_old() {
-        let mut story = Story::new();
-        story.produce_as(identity(2));
-        refused(&mut story, 0, 46);
-        story.finish();
-        assert_eq!(story.verdict().violations, []);
+    fn what_came_after_its_successor_may_be_refused_and_is_no_repetition() {
+        for (code, broken) in [(45, vec![]), (46, vec!["P4"])] {
+            let mut story = Story::new();
+            story.produce_as(identity(2));
+            refused(&mut story, 0, code);
+            story.finish();
+            assert_eq!(story.broken(), broken, "code {code}");
+        }
     }
 
     #[test]

@@ -43,6 +43,32 @@ fn an_acknowledged_batch_with_another_in_its_place_is_p1() {
     assert_eq!(story.broken(), ["P1"]);
 }
 
+/// A torn batch that recovery believed, whose retry was called a repetition.
+#[test]
+fn an_acknowledged_batch_that_is_there_in_part_is_p1() {
+    let mut story = three();
+    let whole = story.log.pop().expect("three batches");
+    story.log.push(BatchInfo { records: 99, sound: false, ..whole });
+    story.finish();
+    assert_eq!(story.broken(), ["P1", "P9"], "and nobody sent what is served");
+    let v = story.verdict().violations;
+    assert!(v.iter().any(|v| v.what.contains("acknowledged at 4..6 is there in part only")), "{v:?}");
+}
+
+/// The log jumped ahead; nobody could read all of the hole.
+#[test]
+fn offsets_that_no_record_was_sent_for_are_p3() {
+    let mut story = three();
+    let bytes = story.make(Identity::NONE);
+    let sent = story.send(&bytes, -1, None);
+    story.done(sent, 6);
+    assert_eq!(story.verdict().violations, []);
+    let bytes = story.make(Identity::NONE);
+    let sent = story.send(&bytes, -1, None);
+    story.done(sent, 1_000_008);
+    assert_eq!(story.broken(), ["P3"]);
+}
+
 #[test]
 fn an_acknowledged_batch_elsewhere_is_p3() {
     let mut story = Story::new();
@@ -215,7 +241,12 @@ fn bytes_that_are_not_the_client_s_are_p9() {
 
 #[test]
 fn under_log_append_time_the_broker_s_time_is_allowed() {
-    let mut story = three();
+    let mut story = Story::new();
+    let configs = vec![("message.timestamp.type".into(), "LogAppendTime".into())];
+    story.record(Event::CreateTopicSent { who: Who::FOUNDER, topic: "t".into(), partitions: 1, configs });
+    for _ in 0..3 {
+        story.produce();
+    }
     for batch in &mut story.log {
         batch.attributes |= 0x08;
         (batch.max_timestamp, batch.crc) = (5, 77);
