@@ -3,6 +3,7 @@
 //! ```text
 //! story    one life, as the page tells it
 //! items    the history's events on the lanes
+//! stalls   when a broker was stalled
 //! collect  watches the volume while the life goes on
 //! strip    one file's bytes over time
 //! data     what a page shows, in the form that the page reads
@@ -18,6 +19,8 @@ pub mod data;
 #[cfg(madsim)]
 mod items;
 mod page;
+#[cfg(madsim)]
+mod stalls;
 #[cfg(madsim)]
 mod story;
 #[cfg(madsim)]

@@ -47,6 +47,7 @@ pub fn life(
     life.phases = phases(events, micros(about.ended));
     (life.lanes, life.items) = (told.lanes, told.items);
     add_operations(&mut life, operations, about);
+    super::stalls::add(&mut life, events, operations, about.ended);
     life.violations =
         violations.iter().map(|v| violation(v, &told.item_of, &life.items, events, &mut parts)).collect();
     (life.partitions, life.files) = parts.done(seen);
@@ -150,6 +151,7 @@ pub(super) fn place(event: &history::Event) -> Option<&Place> {
 }
 
 /// The partitions of a life, by the numbers that the page knows them by.
+#[derive(Default)]
 pub(super) struct Parts {
     /// By topic, number and id.
     known: Vec<Home>,

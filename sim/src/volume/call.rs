@@ -57,6 +57,7 @@ pub struct Call {
     /// Counts the requests, for draws.
     steps: AtomicU64,
     landed: Mutex<Option<(Duration, Sender)>>,
+    held: Mutex<Option<(Duration, Duration)>>,
 }
 
 impl Call {
@@ -81,6 +82,7 @@ impl Call {
             gave_up: AtomicBool::new(false),
             steps: AtomicU64::new(0),
             landed: Mutex::new(None),
+            held: Mutex::new(None),
         })
     }
 
@@ -179,7 +181,7 @@ impl Call {
         let part = media.mul_f64(draw.of("when").unit());
         sleep(there + part).await;
         for v in verdicts {
-            v.pass().await;
+            self.pass(v).await;
             v.delay(v.late).await;
         }
         self.still_sent(verdicts, draw)?;
@@ -197,6 +199,16 @@ impl Call {
         }
         sleep(media - part + draw.of("back").span(options.latency) / 2).await;
         done
+    }
+
+    /// Waits until no stall holds it, and remembers how long that was.
+    async fn pass(&self, verdict: &Verdict) {
+        let from = now();
+        verdict.pass().await;
+        if now() > from {
+            let mut held = self.held.lock();
+            *held = Some((held.map_or(from, |(first, _)| first), now()));
+        }
     }
 
     fn next_draw(&self) -> Draw {
@@ -243,6 +255,7 @@ impl Call {
             pos: ask.pos,
             len: ask.len,
             started: self.started,
+            held: *self.held.lock(),
             landed: landed.map(|(at, _)| at),
             ended: now(),
             outcome,

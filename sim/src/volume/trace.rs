@@ -36,6 +36,8 @@ pub struct OpEvent {
     pub pos: u64,
     pub len: u64,
     pub started: Duration,
+    /// From when to when a stall held it.
+    pub held: Option<(Duration, Duration)>,
     /// When it took effect on the server, if it sent a request that did.
     pub landed: Option<Duration>,
     pub ended: Duration,
