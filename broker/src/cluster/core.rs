@@ -7,11 +7,12 @@ use super::error::StartError;
 use super::files;
 use super::format::{self, Found};
 use super::keeper::{stopped, Keeper};
-use super::layout::{self, LeaseKey};
+use super::layout;
 use super::lease::{Lease, LeaseTerms};
 use super::membership::{self, Held, Identity};
 use super::partitions::Partitions;
 use super::store;
+use super::watch::Watch;
 use crate::config::BrokerConfig;
 use crate::rt::{Env, LockError, Vital};
 use crate::storage::Fence;
@@ -57,14 +58,14 @@ impl Core {
         // Everything that can refuse the start comes before the first write.
         store::check_readable(&env).await?;
         let me = Arc::new(identify(&env, config, terms).await?);
-        let dead = match found {
-            Found::Fresh => vec![],
-            _ => membership::refuse_the_living(&env, &me).await?,
-        };
+        let watch = Watch::default();
+        if !matches!(found, Found::Fresh) {
+            membership::refuse_the_living(&env, &me, &watch).await?;
+        }
         let cluster_id = format::make(&env, found, terms).await?.cluster_id;
 
         let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
-        let held = first_lease(&env, &me, dead, &lease).await?;
+        let held = first_lease(&env, &me, &watch, &lease).await?;
         let engine = make(lease.clone());
         let (rest, resting) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
@@ -178,16 +179,11 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
     Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms })
 }
 
-async fn first_lease(
-    env: &Env,
-    me: &Identity,
-    dead: Vec<LeaseKey>,
-    lease: &Lease,
-) -> Result<Held, StartError> {
+async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> Result<Held, StartError> {
     // A start is never given up by its caller.
     let never = AtomicBool::new(false);
     loop {
-        let held = membership::take_lease(env, me, true, dead.clone(), &never).await?;
+        let held = membership::take_lease(env, me, true, watch, &never).await?;
         if lease.begin(u64::from(held.number), held.started) {
             return Ok(held);
         }

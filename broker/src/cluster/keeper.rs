@@ -8,6 +8,7 @@
 use super::layout::LeaseKey;
 use super::lease::Lease;
 use super::membership::{self, Held, Identity};
+use super::watch::Watch;
 use crate::rt::Env;
 use crate::storage::Fence;
 use crate::volume::VolumeError;
@@ -112,15 +113,18 @@ impl Keeper {
     /// Takes the next lease; `None` when the broker stops first.
     ///
     /// An attempt that hangs is left behind after a lease's time, and the next one uses another file;
-    /// the pause doubles, so that a dead volume does not collect hanging calls.
+    /// the pause doubles, so that a dead volume does not collect hanging calls. What an attempt saw of
+    /// leases that have to end first stands for the next one: else a lease that appears late would never
+    /// be waited out within an attempt.
     async fn next(&mut self) -> Option<Held> {
         let mut pause = RETRY_MIN;
+        let watch = Arc::new(Watch::default());
         loop {
-            let (env, me) = (self.env.clone(), self.me.clone());
+            let (env, me, watch) = (self.env.clone(), self.me.clone(), watch.clone());
             let given_up = Arc::new(AtomicBool::new(false));
             let flag = given_up.clone();
             let attempt =
-                tokio::spawn(async move { membership::take_lease(&env, &me, true, vec![], &flag).await });
+                tokio::spawn(async move { membership::take_lease(&env, &me, true, &watch, &flag).await });
             let taken = tokio::select! {
                 biased;
                 () = stopped(&mut self.stop) => {

@@ -9,6 +9,10 @@
 //! whose domain it names; when somebody recorded its death; or when its heartbeat was still for the
 //! lease by our own clock. A read that failed proves nothing, and two clocks are never compared.
 //!
+//! Whoever waits for one lease to end also watches for later ones. A process that died may have sent the creation of its
+//! next heartbeat, which takes effect while its successor waits: then that lease is the one to wait for, and from the moment
+//! that its file is there. And an attempt that fails forgets nothing of what it saw ([`Watch`]).
+//!
 //! A starting broker also looks at the other ids: for now it refuses to share the volume with a live one.
 
 use super::error::StartError;
@@ -16,55 +20,22 @@ use super::files::{self, Patience};
 use super::heartbeat::Heartbeat;
 use super::layout::{self, LeaseKey};
 use super::lease::LeaseTerms;
+use super::watch::{Look, Watch};
+use crate::reached;
 use crate::rt::{Env, HostLock};
 use crate::types::BrokerId;
 use crate::volume::{Class, VolumeError, VolumeFile};
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How often a start begins anew because the set of leases changed under it.
 const ROUNDS: u32 = 16;
 
 /// How long a start waits for its probe to be made: what it hastens may not delay it.
 const PROBE: Duration = Duration::from_secs(2);
-
-/// Stillness of one heartbeat, as a plain state machine; times are of the observer's boot clock.
-///
-/// It runs from the *end* of the read that first returned a content to the *start* of the latest read
-/// that still returned it. So whatever the reads took, and whatever was cached on the way, the writer
-/// wrote nothing for at least that long.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stillness {
-    seen: Option<(Bytes, Duration)>,
-    still: Duration,
-    moved: bool,
-}
-
-impl Stillness {
-    /// A successful read from `started` to `ended` returned `content`. Failed reads are not told.
-    pub fn read(&mut self, started: Duration, ended: Duration, content: &Bytes) {
-        match &self.seen {
-            Some((same, since)) if same == content => self.still = started.saturating_sub(*since),
-            seen => {
-                self.moved |= seen.is_some();
-                self.still = Duration::ZERO;
-                self.seen = Some((content.clone(), ended));
-            }
-        }
-    }
-
-    pub fn still_for(&self) -> Duration {
-        self.still
-    }
-
-    /// Whether two reads returned different contents: somebody wrote.
-    pub fn moved(&self) -> bool {
-        self.moved
-    }
-}
 
 /// This process, as its heartbeats show it.
 pub(super) struct Identity {
@@ -118,13 +89,8 @@ async fn roll(env: &Env) -> Result<Roll, VolumeError> {
 
 /// The roll as it is, and not as this host remembers it.
 async fn fresh_roll(env: &Env) -> Result<Roll, VolumeError> {
-    let probe = defeat_name_cache(env).await;
-    let roll = roll(env).await;
-    if let Some(probe) = probe {
-        let volume = env.volume.clone();
-        tokio::spawn(async move { files::tidy_away(&*volume, &probe).await });
-    }
-    roll
+    defeat_name_cache(env).await;
+    roll(env).await
 }
 
 /// Makes a name of nobody else's in the heartbeat directory, so that the listing which follows comes from the server.
@@ -132,11 +98,19 @@ async fn fresh_roll(env: &Env) -> Result<Roll, VolumeError> {
 /// A host may believe a listing for a minute (nfs(5), acdirmax). A start that saw only old leases would wait for one of
 /// those to be proven dead, and then for the present one. Where this fails the listing is as good as it was: what safety
 /// needs is seen to by the exclusive create of the lease itself.
-async fn defeat_name_cache(env: &Env) -> Option<String> {
+async fn defeat_name_cache(env: &Env) {
     let path = layout::probe(env.entropy.u64());
-    let made = env.volume.create_new(&path, Class::Control);
-    let made = files::within(PROBE, "create", &path, made).await;
-    made.is_ok().then_some(path)
+    let volume = env.volume.clone();
+    let (told, made) = oneshot::channel();
+    // In a task of its own: the name is taken away also when nobody waits any more for its creation.
+    tokio::spawn(async move {
+        if let Err(e) = volume.create_new(&path, Class::Control).await {
+            tracing::debug!("the listing may be old: {e}");
+        }
+        let _ = told.send(());
+        files::tidy_away(&*volume, &path).await;
+    });
+    let _ = tokio::time::timeout(PROBE, made).await;
 }
 
 impl Roll {
@@ -152,19 +126,19 @@ impl Roll {
         }
         roll
     }
+
+    /// The last leases, of our id or of all.
+    fn keys(&self, me: &Identity, alone: bool) -> Vec<LeaseKey> {
+        let keys = self.last.iter().map(|(&broker, &number)| LeaseKey { broker, number });
+        keys.filter(|k| alone || k.broker == me.broker).collect()
+    }
 }
 
 /// Refuses to start beside a live broker, before anything was written.
-///
-/// Returns the leases that only waiting proved dead.
-pub(super) async fn refuse_the_living(env: &Env, me: &Identity) -> Result<Vec<LeaseKey>, StartError> {
-    for _ in 0..ROUNDS {
-        let roll = fresh_roll(env).await.map_err(StartError::Volume)?;
-        if let Some(waited_for) = prove_all_dead(env, me, &roll, true).await? {
-            return Ok(waited_for);
-        }
-    }
-    Err(StartError::NoAnswer(format!("{} keeps changing", layout::BROKERS)))
+pub(super) async fn refuse_the_living(env: &Env, me: &Identity, watch: &Watch) -> Result<(), StartError> {
+    let roll = fresh_roll(env).await.map_err(StartError::Volume)?;
+    prove_all_dead(env, me, watch, roll, true).await?;
+    Ok(())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,12 +154,17 @@ enum Verdict {
 }
 
 /// Judges one lease. Writes nothing; takes as long as the lease if it must.
-async fn judge(env: &Env, me: &Identity, key: LeaseKey, roll: &Roll) -> Result<Verdict, StartError> {
-    if roll.recorded_dead.contains(&key) {
+async fn judge(
+    env: &Env,
+    me: &Identity,
+    watch: &Watch,
+    roll: &Roll,
+    key: LeaseKey,
+) -> Result<Verdict, StartError> {
+    if roll.recorded_dead.contains(&key) || watch.is_dead(key) {
         return Ok(Verdict::Dead { after_waiting: false });
     }
     let path = key.heartbeat();
-    let mut still = Stillness::default();
     let begun = env.clock.boot();
     let mut told = false;
     loop {
@@ -194,7 +173,10 @@ async fn judge(env: &Env, me: &Identity, key: LeaseKey, roll: &Roll) -> Result<V
         let ended = env.clock.boot();
         let bytes = match read {
             Ok(bytes) => bytes,
-            Err(e) if e.is_not_found() => return Ok(Verdict::Gone),
+            Err(e) if e.is_not_found() => {
+                watch.gone(key);
+                return Ok(Verdict::Gone);
+            }
             // Proves nothing. Patience has an end, or a start on a broken volume never says why.
             Err(e) if ended.saturating_sub(begun) > me.terms.lease * 3 => return Err(StartError::Volume(e)),
             Err(e) => {
@@ -203,7 +185,7 @@ async fn judge(env: &Env, me: &Identity, key: LeaseKey, roll: &Roll) -> Result<V
                 continue;
             }
         };
-        still.read(started, ended, &bytes);
+        let look = watch.read(key, started, ended, &bytes);
         let beat = Heartbeat::decode(&bytes);
         if let Some(beat) = &beat {
             if beat.relinquished {
@@ -213,14 +195,14 @@ async fn judge(env: &Env, me: &Identity, key: LeaseKey, roll: &Roll) -> Result<V
                 return Ok(Verdict::Dead { after_waiting: false });
             }
         }
-        if still.moved() {
+        let Look::Still(still) = look else {
             let at = beat.map_or_else(String::new, |b| format!(" at {}", b.address));
             return Ok(Verdict::Alive(format!("the process{at} writes {path}")));
-        }
+        };
         // The writer's own configuration says how long its lease lasts. A record that cannot be read
         // may be of a lease as long as ours.
         let lease = beat.map_or(me.terms.lease, |b| b.lease.max(me.terms.lease));
-        if still.still_for() >= lease {
+        if still >= lease {
             return Ok(Verdict::Dead { after_waiting: true });
         }
         if !told {
@@ -247,7 +229,7 @@ async fn lock_proves_dead(env: &Env, me: &Identity, id: BrokerId, beat: &Heartbe
 ///
 /// The exclusive create has one winner, also when a stale listing hides a later lease from us; the
 /// listing after it shows what the one before may have hidden. `alone`: no other id may be alive.
-/// `dead`: leases that waiting proved dead already.
+/// `watch`: what was seen already of leases that have to end first.
 ///
 /// Whoever gives up waiting for this sets `given_up`: then it creates no further file, which might
 /// otherwise supersede a lease that a later attempt took.
@@ -255,16 +237,12 @@ pub(super) async fn take_lease(
     env: &Env,
     me: &Identity,
     alone: bool,
-    mut dead: Vec<LeaseKey>,
+    watch: &Watch,
     given_up: &AtomicBool,
 ) -> Result<Held, StartError> {
     for _ in 0..ROUNDS {
-        let mut before = roll(env).await.map_err(StartError::Volume)?;
-        before.recorded_dead.extend(dead.iter().copied());
-        match prove_all_dead(env, me, &before, alone).await? {
-            Some(waited_for) => dead.extend(waited_for),
-            None => continue,
-        }
+        let before = roll(env).await.map_err(StartError::Volume)?;
+        let before = prove_all_dead(env, me, watch, before, alone).await?;
         let number = before.last.get(&me.broker).map_or(1, |n| n.saturating_add(1));
         let key = LeaseKey { broker: me.broker, number };
         if given_up.load(SeqCst) {
@@ -290,7 +268,7 @@ pub(super) async fn take_lease(
             tracing::warn!("{newcomer} began while this broker was starting; looking again");
             continue;
         }
-        let env = env.clone();
+        let (env, dead) = (env.clone(), watch.take_unrecorded());
         tokio::spawn(async move {
             record_deaths(&env, &dead).await;
             tidy(&env, key).await;
@@ -317,31 +295,63 @@ fn newcomer(after: &Roll, before: &Roll, mine: LeaseKey, alone: bool) -> Option<
         .find(|k| alone || k.broker == mine.broker)
 }
 
-/// The leases that only waiting proved dead; `None` if the roll changed meanwhile.
+/// Returns once the last leases are dead, with the roll of which that is true: the one given, or a newer one.
 async fn prove_all_dead(
     env: &Env,
     me: &Identity,
-    roll: &Roll,
+    watch: &Watch,
+    mut roll: Roll,
     alone: bool,
-) -> Result<Option<Vec<LeaseKey>>, StartError> {
-    let keys = roll.last.iter().map(|(&broker, &number)| LeaseKey { broker, number });
-    let keys: Vec<_> = keys.filter(|k| alone || k.broker == me.broker).collect();
-    // Side by side: dead ones are waited for once, not one after another.
-    let verdicts = futures::future::join_all(keys.iter().map(|k| judge(env, me, *k, roll))).await;
-    let mut waited_for = Vec::new();
-    let mut changed = false;
-    for (key, verdict) in keys.into_iter().zip(verdicts) {
-        match verdict? {
-            Verdict::Relinquished | Verdict::Dead { after_waiting: false } => {}
-            Verdict::Dead { after_waiting: true } => waited_for.push(key),
-            Verdict::Gone => changed = true,
-            Verdict::Alive(why) if key.broker == me.broker => {
-                return Err(StartError::BrokerAlive { id: me.broker, why })
+) -> Result<Roll, StartError> {
+    for _ in 0..ROUNDS {
+        let keys = roll.keys(me, alone);
+        // Side by side: dead ones are waited for once, not one after another.
+        let all = futures::future::join_all(keys.iter().map(|k| judge(env, me, watch, &roll, *k)));
+        let verdicts = tokio::select! {
+            biased;
+            verdicts = all => verdicts,
+            newer = newer_roll(env, me, &roll, alone) => {
+                roll = newer;
+                continue;
             }
-            Verdict::Alive(why) => return Err(StartError::OtherBrokers { other: key.broker, why }),
+        };
+        let mut changed = false;
+        for (key, verdict) in keys.into_iter().zip(verdicts) {
+            match verdict? {
+                Verdict::Relinquished | Verdict::Dead { after_waiting: false } => {}
+                Verdict::Dead { after_waiting: true } => watch.died(key),
+                Verdict::Gone => changed = true,
+                Verdict::Alive(why) if key.broker == me.broker => {
+                    return Err(StartError::BrokerAlive { id: me.broker, why })
+                }
+                Verdict::Alive(why) => return Err(StartError::OtherBrokers { other: key.broker, why }),
+            }
+        }
+        if !changed {
+            return Ok(roll);
+        }
+        roll = fresh_roll(env).await.map_err(StartError::Volume)?;
+    }
+    Err(StartError::NoAnswer(format!("{} keeps changing", layout::BROKERS)))
+}
+
+/// Waits until there is a later lease than the last ones of `roll`.
+async fn newer_roll(env: &Env, me: &Identity, roll: &Roll, alone: bool) -> Roll {
+    loop {
+        tokio::time::sleep(me.terms.beat()).await;
+        match fresh_roll(env).await {
+            Ok(now) => {
+                let last = |k: &LeaseKey| roll.last.get(&k.broker).copied().unwrap_or(0);
+                if let Some(later) = now.keys(me, alone).into_iter().find(|k| k.number > last(k)) {
+                    reached!("successor-appeared-while-waiting");
+                    tracing::info!("{later} appeared: that is the one to be proven dead");
+                    return now;
+                }
+            }
+            // Hides nothing for good: the exclusive create finds out.
+            Err(e) => tracing::warn!("{e}; looking again"),
         }
     }
-    Ok((!changed).then_some(waited_for))
 }
 
 /// Writes down what waiting proved, so that nobody has to wait for it again. Death is for ever, so it
@@ -380,55 +390,6 @@ async fn tidy(env: &Env, mine: LeaseKey) {
         }
         if key.is_some_and(|k| k.broker == mine.broker && k.number.saturating_add(KEEP) < mine.number) {
             files::tidy_away(&*env.volume, &format!("{}/{name}", layout::BROKERS)).await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn at(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn stillness_runs_from_the_end_of_the_first_read_to_the_start_of_the_last() {
-        let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
-        let mut s = Stillness::default();
-        s.read(at(0), at(40), &a);
-        assert_eq!(s.still_for(), at(0));
-        s.read(at(30), at(90), &a);
-        assert_eq!(s.still_for(), at(0), "the second read began before the first had ended");
-        s.read(at(100), at(190), &a);
-        assert_eq!(s.still_for(), at(60));
-        assert!(!s.moved());
-        s.read(at(200), at(210), &b);
-        assert!(s.moved());
-        assert_eq!(s.still_for(), at(0));
-    }
-
-    proptest! {
-        /// A writer writes at some times; reads return what stood at some moment within the read.
-        /// Whatever the schedule, stillness is never longer than the writer was truly still.
-        #[test]
-        fn nobody_is_called_still_for_longer_than_he_was(
-            gaps in proptest::collection::vec(1u64..200, 1..20),
-            reads in proptest::collection::vec((1u64..80, 0u64..60, 0u64..60), 1..40),
-        ) {
-            let writes: Vec<u64> = gaps.iter().scan(0, |t, g| { *t += g; Some(*t) }).collect();
-            let content = |t: u64| writes.iter().filter(|w| **w <= t).count();
-            let (mut s, mut now) = (Stillness::default(), 0);
-            for (gap, until_seen, until_reply) in reads {
-                let started = now + gap;
-                let seen = started + until_seen;
-                now = seen + until_reply;
-                s.read(at(started), at(now), &Bytes::from(content(seen).to_string()));
-                // No write came since the moment that the latest read saw; none before it, back to …
-                let last = writes.iter().rev().find(|w| **w <= seen).copied().unwrap_or(0);
-                prop_assert!(s.still_for() <= at(seen - last.min(seen)));
-            }
         }
     }
 }

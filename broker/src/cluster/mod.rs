@@ -4,7 +4,7 @@
 //! in `layout`; the parts are:
 //!
 //! - `lease`: the right to act, and how it ends; `keeper` writes the heartbeats that extend it;
-//! - `membership`: who is alive, and how a broker id's next lease is taken;
+//! - `membership`: who is alive, and how a broker id's next lease is taken; `watch` remembers what was seen on the way;
 //! - `election`: who may propose; `controller` proposes, `metadata` says what, `store` makes it durable;
 //! - `deleter`: frees the disk of deleted topics;
 //! - `inspect`: looks at all these files offline;
@@ -31,6 +31,7 @@ mod metadata;
 mod names;
 mod partitions;
 mod store;
+mod watch;
 
 #[cfg(test)]
 mod tests;

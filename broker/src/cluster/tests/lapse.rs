@@ -54,6 +54,33 @@ fn a_failed_heartbeat_ends_the_lease_and_its_file_is_never_written_again() {
 }
 
 #[test]
+fn what_an_attempt_saw_of_leases_that_must_end_stands_for_the_next_attempt() {
+    story(async {
+        let w = World::new(8);
+        let p = w.start(&w.machine("a"), 1).await.expect("starts");
+        let mut began = p.core().lease.began();
+        let mut ended = p.core().lease.ended();
+        // Heartbeat files of processes that died appear one after another: the last one so late that an attempt to take
+        // a lease is given up before it was still for long enough.
+        for number in [2, 3, 4] {
+            let path = format!("__cluster/brokers/1-{number:08x}.heartbeat");
+            w.volume.create_new(&path, Class::Control).await.expect("new");
+            if number == 2 {
+                w.volume.fail(Op::Sync, ".heartbeat", Errno::IO, 1);
+                ended.wait_for(|n| *n == 1).await.expect("ends");
+            }
+            if number < 4 {
+                tokio::time::sleep(Duration::from_secs(7)).await;
+            }
+        }
+        let since = w.now();
+        began.wait_for(|n| *n == 5).await.expect("begins");
+        let waited = w.now() - since;
+        assert!(waited >= LEASE && waited < LEASE + Duration::from_secs(3), "{waited:?}");
+    });
+}
+
+#[test]
 fn while_all_hangs_nothing_is_answered_and_all_comes_back() {
     story(async {
         let w = World::new(3);

@@ -69,6 +69,45 @@ fn after_a_kill_another_machine_waits_for_the_lease() {
 }
 
 #[test]
+fn a_lease_that_appears_while_a_start_waits_is_waited_for_from_then_on() {
+    story(async {
+        let w = World::new(12);
+        w.start(&w.machine("a"), 1).await.expect("starts").kill();
+        // Another process was about to succeed, and died; the creation of its heartbeat was on its way.
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            w.volume.create_new("__cluster/brokers/1-00000002.heartbeat", Class::Control).await.expect("new");
+            w.now()
+        };
+        let host = w.machine("b");
+        let (successor, appeared) = tokio::join!(w.start(&host, 1), late);
+        let successor = successor.expect("starts");
+        let waited = w.now() - appeared;
+        assert!(waited >= LEASE && waited < LEASE + Duration::from_secs(3), "{waited:?}");
+        assert_eq!(successor.core().lease.number(), 3);
+    });
+}
+
+#[test]
+fn nobody_succeeds_a_process_that_appears_alive_while_he_waits() {
+    story(async {
+        let w = World::new(13);
+        w.start(&w.machine("old"), 1).await.expect("starts").kill();
+        // This machine read the roll before the other one began, so it waits for a lease that has a successor by now.
+        let (a, b) = (w.machine("a"), w.machine("b"));
+        let (first, second) = tokio::join!(w.start(&a, 1), async {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            w.start(&b, 1).await
+        });
+        let first = first.expect("waited longest");
+        let e = second.err().expect("refused");
+        assert!(matches!(e, StartError::BrokerAlive { id: BrokerId(1), .. }), "{e}");
+        assert!(first.core().ready() && first.core().lease.number() == 2);
+        assert!(!w.has(".probe").await, "whoever gives up tidies");
+    });
+}
+
+#[test]
 fn a_second_process_of_a_live_id_is_refused_and_touches_nothing() {
     story(async {
         let w = World::new(5);
