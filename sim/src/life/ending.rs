@@ -11,8 +11,14 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// For sweeps, deletions and late unlinks to be done with.
+/// For sweeps, deletions and late unlinks to be begun.
 const SETTLE: Duration = Duration::from_secs(10);
+
+/// Between two looks at what is there. A file that is needed for a moment only is not seen by both.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How often to look again while things are on their way: a slow volume takes its time for hundreds of unlinks.
+const LOOKS: u32 = 24;
 
 /// The files of a tree.
 pub fn files(tree: Tree) -> BTreeMap<String, Bytes> {
@@ -75,14 +81,23 @@ fn past_checkpoint(files: &BTreeMap<String, Bytes>, dir: &str) -> u64 {
     .sum()
 }
 
-/// What is there and what is held open once everything settled. A file that is being replaced at this very moment is not
-/// left behind: temporary files count if they were there some seconds before, too.
+/// What is there and what is held open once everything settled: when nothing came, went or was given up from one look to
+/// the next, or after two minutes. A file that is being replaced at this very moment is not left behind: temporary files
+/// count if they were there at the look before, too.
 pub async fn settle(world: &World) -> (BTreeMap<String, Bytes>, Vec<OpenHandle>) {
     tokio::time::sleep(SETTLE).await;
-    let before = world.model().shown();
-    tokio::time::sleep(SETTLE / 2).await;
-    let mut shown = files(world.model().shown());
-    shown.retain(|path, _| !path.ends_with(".tmp") || before.files.contains_key(path));
+    let mut before = world.model().shown();
+    let mut looks = 0;
+    let shown = loop {
+        tokio::time::sleep(LOOK).await;
+        let mut now = world.model().shown();
+        looks += 1;
+        if looks == LOOKS || lasting(&before).eq(lasting(&now)) {
+            now.files.retain(|path, _| !path.ends_with(".tmp") || before.files.contains_key(path));
+            break files(now);
+        }
+        before = now;
+    };
     let leaders = world.processes();
     let handle = |h: crate::volume::OpenHandle| OpenHandle {
         process: format!("process {} on host {}", h.process, h.host),
@@ -90,4 +105,10 @@ pub async fn settle(world: &World) -> (BTreeMap<String, Bytes>, Vec<OpenHandle>)
         path: h.path,
     };
     (shown, world.model().open_handles().into_iter().map(handle).collect())
+}
+
+/// The names that are meant to stay, and what the manifests say: of the other files the broker may write more at any time.
+fn lasting(tree: &Tree) -> impl Iterator<Item = (&String, Option<Bytes>)> {
+    let names = tree.files.iter().filter(|(path, _)| !path.ends_with(".tmp"));
+    names.map(|(path, file)| (path, path.ends_with("-manifest.json").then(|| file.to_bytes())))
 }
