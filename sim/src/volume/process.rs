@@ -117,7 +117,8 @@ impl Process {
                 let ino = s.open(client, dir, &name, known.flatten(), now())?;
                 process.attach(s, &mut got, ino, &call.ask.path)
             };
-            let handle = call.request(Cost::Ask, open).await.map_err(no_stale_names)?;
+            let handle = call.request(Cost::Ask, open).await;
+            let handle = process.or_close(handle, got).map_err(no_stale_names)?;
             Ok(process.file(&call, handle, writable))
         });
         done.await.map_err(|e| fail(Op::Open, path, e))
@@ -147,6 +148,14 @@ impl Process {
             s.close(id, now());
         }
         Ok(id)
+    }
+
+    /// A request whose reply was lost may have opened the file, and fail when it is sent again: then nobody holds it.
+    fn or_close(&self, opened: Result<u64>, got: Option<u64>) -> Result<u64> {
+        if let (Err(_), Some(handle)) = (&opened, got) {
+            self.shared.state.lock().close(handle, now());
+        }
+        opened
     }
 
     fn file(&self, call: &Call, handle: u64, writable: bool) -> Arc<dyn VolumeFile> {
@@ -213,7 +222,8 @@ impl Volume for Process {
                 s.refresh(client, ino, now())?;
                 process.attach(s, &mut got, ino, &call.ask.path)
             };
-            let handle = call.request(cost, create).await.map_err(no_stale_names)?;
+            let handle = call.request(cost, create).await;
+            let handle = process.or_close(handle, got).map_err(no_stale_names)?;
             Ok(process.file(&call, handle, true))
         });
         done.await.map_err(|e| fail(Op::Create, path, e))

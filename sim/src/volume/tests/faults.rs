@@ -55,6 +55,7 @@ async fn a_lost_reply_makes_the_second_execution_find_the_first() {
     m.inject(lost(false));
     assert_eq!(errno(a.create_new("not known", D).await), EEXIST);
     assert!(m.shown().files.contains_key("not known"));
+    assert_eq!(m.open_handles(), [], "who got an error holds nothing open");
 }
 
 #[madsim::test]
