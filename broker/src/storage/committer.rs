@@ -258,7 +258,7 @@ async fn writable(
         }
         let (v, name) = (p.shared.volume.clone(), path.clone());
         let f = guarded(log.left(), async move { v.open_write(&name, Class::Data).await }).await?;
-        p.shared.handles.keep_writer(&path, f.clone());
+        p.shared.handles.keep_writer(&path, f.clone(), || p.is_leading(inc));
         return Ok((active, f));
     }
     let base = group.batches.first().map_or(log.end, |b| b.base);
@@ -281,7 +281,7 @@ async fn create_segment(
         Ok(f)
     })
     .await?;
-    p.shared.handles.keep_writer(&path, f.clone());
+    p.shared.handles.keep_writer(&path, f.clone(), || p.is_leading(inc));
     let active = Arc::new(Active::new(name, p.shared.clock.wall_ms()));
     log.active = Some(active.clone());
     log.pos = Pos::ZERO;

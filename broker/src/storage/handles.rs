@@ -76,12 +76,18 @@ impl Handles {
     }
 
     /// The file for reading. A handle that a writer opened serves, too.
-    pub async fn read(&self, path: &str) -> volume::Result<File> {
+    ///
+    /// Whoever wants it closed may have come by while it was being opened, and found nothing to close: if it is not
+    /// `needed` any more once it is here, it is not kept, and closes with its last user (P12).
+    pub async fn read(&self, path: &str, needed: impl FnOnce() -> bool) -> volume::Result<File> {
         if let Some(f) = self.open.lock().touch(path, false) {
             return Ok(f);
         }
         let f = self.volume.open(path, Class::Data).await?;
         self.keep(path, f.clone(), false);
+        if !needed() {
+            self.forget(path);
+        }
         Ok(f)
     }
 
@@ -90,9 +96,13 @@ impl Handles {
         self.open.lock().touch(path, true)
     }
 
-    /// Puts a file that the caller opened for writing, or created, under `path`.
-    pub fn keep_writer(&self, path: &str, file: File) {
+    /// Puts a file that the caller opened for writing, or created, under `path`, if it is still `needed`: see
+    /// [`Handles::read`].
+    pub fn keep_writer(&self, path: &str, file: File, needed: impl FnOnce() -> bool) {
         self.keep(path, file, true);
+        if !needed() {
+            self.forget(path);
+        }
     }
 
     fn keep(&self, path: &str, file: File, writable: bool) {

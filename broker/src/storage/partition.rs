@@ -392,6 +392,11 @@ impl Partition {
         self.shared.handles.forget_dir(&self.spec.dir);
     }
 
+    /// Whether this opening is still the one that leads. Once not, never again.
+    pub(super) fn is_leading(&self, inc: &Incarnation) -> bool {
+        self.state.lock().generation == inc.generation
+    }
+
     pub(super) fn end_stall(&self, state: &mut State) {
         if std::mem::take(&mut state.stalled) {
             self.shared.metrics.stalled_partitions.dec();

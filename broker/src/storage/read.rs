@@ -65,7 +65,6 @@ impl Partition {
                 }
             }
         }
-        self.shed();
         // Asked again: what is answered was visible under a lease that stands.
         if !self.shared.fence.holds(view.token) {
             return Err(ReadError::NotLeader);
@@ -77,7 +76,6 @@ impl Partition {
 
     /// A file that vanished under a reader was deleted by retention, or the topic is gone.
     fn lost(&self, view: &View, e: ReadError) -> ReadError {
-        self.shed();
         match self.view.load_full() {
             Some(now) if now.log_start > view.log_start => ReadError::OutOfRange(now.marks()),
             None => ReadError::NotLeader,
@@ -85,11 +83,16 @@ impl Partition {
         }
     }
 
-    /// A read that outlived its partition's life may have opened files again that nobody would close (P12).
-    fn shed(&self) {
-        if self.view.load().is_none() {
-            self.shared.handles.forget_dir(&self.spec.dir);
-        }
+    /// A segment's file. It stays open only if a view still names it: retention, an opening or the partition's end may
+    /// have closed it meanwhile.
+    async fn file(&self, s: &Source) -> Result<Arc<dyn VolumeFile>, VolumeError> {
+        let is_named = || {
+            // A life ends, and closes its files, under this lock.
+            let _state = self.state.lock();
+            let view = self.view.load_full();
+            view.is_some_and(|v| self.sources(&v, s.base).next().is_some_and(|first| first.path == s.path))
+        };
+        self.shared.handles.read(&s.path, is_named).await
     }
 
     /// The segments that have something at or after `from`, in order. Lazy: a read needs one, of perhaps thousands.
@@ -154,7 +157,7 @@ impl Partition {
         req: &ReadRequest,
         bound: Offset,
     ) -> Result<Option<Bytes>, ReadError> {
-        let file = self.shared.handles.read(&s.path).await?;
+        let file = self.file(s).await?;
         let (from, first) = self.start_of(s, req.from, &file).await?;
         let want = req.max_bytes.saturating_add(SLACK);
         let room = usize::try_from(s.end_pos.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
@@ -275,7 +278,7 @@ impl Partition {
             if newest.is_none_or(|t| t < timestamp) {
                 continue;
             }
-            let file = self.shared.handles.read(&s.path).await?;
+            let file = self.file(&s).await?;
             let mut walk = Walker::new(file.clone(), Pos::ZERO, s.end_pos, s.base);
             loop {
                 let (h, at) = match walk.step().await? {

@@ -4,6 +4,7 @@
 use super::bed::*;
 use crate::storage::batch::testing;
 use crate::storage::*;
+use crate::types::Offset;
 use crate::volume::{Hang, Op};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::SeqCst;
@@ -302,4 +303,43 @@ async fn attempts_on_a_full_volume_leave_nothing_behind_that_keeps_it_full() {
     let names: Vec<String> = used(&bed).await.into_iter().map(|e| e.name).collect();
     let logs = names.iter().filter(|n| n.ends_with(".log")).count();
     assert!(logs <= 2 && !names.iter().any(|n| n.ends_with(".tmp")), "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_being_opened_when_its_partition_ended_does_not_stay_open() {
+    let bed = Bed::new();
+    bed.put("a").await;
+    let bed = bed.kill();
+    bed.partition.marks().await.unwrap();
+    let hang = bed.volume.hang(Op::Open, "/00000002-0");
+    let append = start(&bed, "b", Acks::All).await;
+    let reader = bed.partition.clone();
+    let bound = Bound::HighWatermark;
+    let req = ReadRequest { from: Offset(0), max_bytes: 1000, at_least_one: true, bound };
+    let read = tokio::spawn(async move { reader.read(req).await });
+    hang.caught(2).await;
+    bed.engine.abandon_topic(bed.partition.spec().topic_id).await;
+    hang.release();
+    assert!(append.wait().await.is_err());
+    drop(read.await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(bed.metrics.open_files.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_segment_that_was_being_opened_when_it_was_given_up_does_not_stay_open() {
+    let bed = Bed::new();
+    bed.put("a").await;
+    let bed = bed.kill();
+    bed.partition.marks().await.unwrap();
+    let hang = bed.volume.hang(Op::Open, "/00000002-0");
+    let reader = bed.partition.clone();
+    let bound = Bound::HighWatermark;
+    let req = ReadRequest { from: Offset(0), max_bytes: 1000, at_least_one: true, bound };
+    let read = tokio::spawn(async move { reader.read(req).await });
+    hang.caught(1).await;
+    bed.partition.delete_records(None).await.unwrap();
+    hang.release();
+    drop(read.await);
+    assert_eq!(bed.metrics.open_files.get(), 0);
 }
