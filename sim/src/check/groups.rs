@@ -4,6 +4,10 @@
 //! request and its answer; one that was refused for good never did; any other may have, or may yet. What is read
 //! must be a commit that could be the last: none that was surely later was surely there before the read
 //! began. Commits say in their metadata who they are, so no two are taken for one.
+//!
+//! A member is fenced once somebody was told of a newer generation, and once it was told that it has left. The latter
+//! holds only while the coordinator lives on undisturbed: as in Kafka, a member's leaving is durable with the rebalance
+//! that follows it, and a coordinator that is lost before that knows the member again.
 
 use super::ledger::{Ledger, PartKey};
 use super::Verdict;
@@ -87,6 +91,7 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
         register_holds(ledger, group, key, register, &uncertain, verdict);
     }
     generations(ledger, &answers, verdict);
+    those_who_left(ledger, &answers, verdict);
 }
 
 type Answers<'a> = BTreeMap<Index, (Index, &'a Answer<Vec<Code>>)>;
@@ -194,6 +199,27 @@ fn generations(ledger: &Ledger, answers: &Answers, verdict: &mut Verdict) {
                     let what =
                         format!("group {group}: a commit of generation {generation} was taken in {newer}");
                     verdict.broken("P8", ledger.at(*done), what, vec![*joined, event, *done]);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A member that was told that it has left commits no more.
+fn those_who_left(ledger: &Ledger, answers: &Answers, verdict: &mut Verdict) {
+    let mut left: BTreeMap<(&Arc<str>, &Arc<str>), Index> = BTreeMap::new();
+    for (event, stamped) in ledger.events.iter().enumerate() {
+        match &stamped.event {
+            Event::MemberDone { group, member, call: Membership::Leave, answer: Ok(0), .. } => {
+                left.insert((group, member), event);
+            }
+            Event::CommitSent { group, member, .. } => {
+                let Some(gone) = left.get(&(group, member)) else { continue };
+                let Some((done, Ok(codes))) = answers.get(&event) else { continue };
+                if codes.contains(&0) && !ledger.was_disturbed(ledger.at(*gone), ledger.at(*done)) {
+                    let what = format!("group {group}: a commit of a member that had left was taken");
+                    verdict.broken("P8", ledger.at(*done), what, vec![*gone, event, *done]);
                 }
             }
             _ => {}
@@ -333,5 +359,29 @@ mod tests {
         let late = send(&mut story, 1, 5);
         answer(&mut story, late, Ok(vec![0]));
         assert_eq!(story.broken(), ["P8"]);
+    }
+    #[test]
+    fn who_has_left_commits_no_more() {
+        let leave = |story: &mut Story| {
+            let (who, started, group, member) = (Who(0), story.now, "g".into(), "m".into());
+            let (call, answer, generation) = (Membership::Leave, Ok(0), 1);
+            story.record(Event::MemberDone { who, started, group, call, member, generation, answer });
+        };
+        let host = FIRST_HOST;
+        for (life, broken) in [(None, vec!["P8"]), (Some(Life::Killed), vec![])] {
+            let mut story = Story::new();
+            leave(&mut story);
+            if let Some(life) = life {
+                story.record(Event::Broker { broker: 1, host, life });
+            }
+            let late = send(&mut story, 1, 5);
+            answer(&mut story, late, Ok(vec![0]));
+            assert_eq!(story.broken(), broken, "{life:?}");
+        }
+        let mut story = Story::new();
+        leave(&mut story);
+        let late = send(&mut story, 1, 5);
+        answer(&mut story, late, Ok(vec![25]));
+        assert_eq!(story.verdict().violations, []);
     }
 }

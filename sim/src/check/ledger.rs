@@ -276,6 +276,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// Whether a broker or the volume may have gone through something between two times, such that state that is not
+    /// durable yet is lost. A partition or a slot may give up and open again some time after the fault that made it.
+    pub fn was_disturbed(&self, from: Duration, until: Duration) -> bool {
+        let since = from.saturating_sub(self.terms.lease + self.terms.sync_timeout);
+        self.lives.iter().any(|(at, ..)| (from..=until).contains(at))
+            || self.faults.iter().any(|f| f.from <= until && f.until >= since)
+    }
+
     /// Whether bits rotted on the media: what the broker then says is damaged may be so.
     pub fn had_damage(&self) -> bool {
         self.faults.iter().any(|f| f.kind == FaultKind::Damage)

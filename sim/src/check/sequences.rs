@@ -2,7 +2,8 @@
 //! twice.
 //!
 //! A batch without an acknowledgement may be there or not, but never twice. A broker that refuses the next batch
-//! in order has forgotten the one before; one that says of a batch that it is a repetition has it.
+//! in order has forgotten the one before; one that says of a batch that it is a repetition has it. A producer id is
+//! given out once: two producers with one id would take each other's batches for repetitions.
 
 use super::ledger::{Final, Ledger, Part, PartKey};
 use super::{Dial, Verdict};
@@ -15,6 +16,7 @@ const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
 type Producer = (i64, i16);
 
 pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
+    ids_are_given_out_once(ledger, verdict);
     for (key, part) in &ledger.parts {
         let Some(end) = &part.end else { continue };
         appears_once(ledger, key, part, end, verdict);
@@ -22,6 +24,17 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     }
     if ledger.terms.dial == Dial::Durable {
         refusals(ledger, verdict);
+    }
+}
+
+fn ids_are_given_out_once(ledger: &Ledger, verdict: &mut Verdict) {
+    let mut given: BTreeMap<Producer, Index> = BTreeMap::new();
+    for (event, stamped) in ledger.events.iter().enumerate() {
+        let Event::ProducerId { answer: Ok((0, id, epoch)), .. } = &stamped.event else { continue };
+        if let Some(before) = given.insert((*id, *epoch), event) {
+            let what = format!("producer id {id}, epoch {epoch}, was given out twice");
+            verdict.broken("P4", stamped.at, what, vec![before, event]);
+        }
     }
 }
 
@@ -136,10 +149,20 @@ fn is_a_repetition(
 mod tests {
     use super::super::bed::Story;
     use crate::client::records::Identity;
-    use crate::history::{Lost, Produced};
+    use crate::history::{Event, Lost, Produced, Who};
 
     fn identity(sequence: i32) -> Identity {
         Identity { id: 5, epoch: 0, sequence }
+    }
+
+    #[test]
+    fn a_producer_id_that_is_given_out_twice_is_p4() {
+        let mut story = Story::new();
+        for (id, epoch, broken) in [(5, 0, false), (6, 0, false), (5, 1, false), (5, 0, true)] {
+            let (who, started) = (Who(0), story.now);
+            story.record(Event::ProducerId { who, started, answer: Ok((0, id, epoch)) });
+            assert_eq!(story.broken() == ["P4"], broken);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! everything up before it joins again, and commits first.
 
 use super::consumer::EARLIEST;
+use super::ghost::Ghost;
 use super::offsets::Membership;
 use super::spec::Member;
 use super::User;
@@ -38,15 +39,15 @@ const MAX_BYTES: i32 = 64 << 10;
 const MAX_WAIT_MS: i32 = 100;
 const PROTOCOL: &str = "in-turn";
 
-type Line = (Arc<str>, i32);
+pub(super) type Line = (Arc<str>, i32);
 
 /// One stay in the group.
-struct Stay {
-    group: Arc<str>,
+pub(super) struct Stay {
+    pub group: Arc<str>,
     /// Empty until the coordinator gave one out.
-    member: Arc<str>,
-    generation: i32,
-    positions: BTreeMap<Line, i64>,
+    pub member: Arc<str>,
+    pub generation: i32,
+    pub positions: BTreeMap<Line, i64>,
     until: Instant,
 }
 
@@ -63,6 +64,7 @@ enum Ended {
 pub(super) async fn run(mut user: User, spec: Member) {
     let group: Arc<str> = spec.group.as_str().into();
     user.ctx.directory.note_group(&group);
+    let mut ghost = Ghost::of(&user, &spec);
     while !user.is_over() {
         let stay = match spec.churn {
             true => spec.stay_ms.millis(&mut user.rng),
@@ -81,7 +83,10 @@ pub(super) async fn run(mut user: User, spec: Member) {
                 user.pause(BACKOFF).await;
                 continue;
             }
-            match user.consume(&spec, &mut stay).await {
+            ghost.speak(&mut user).await;
+            let ended = user.consume(&spec, &mut stay).await;
+            ghost.remember(&stay);
+            match ended {
                 Ended::Rebalance => {}
                 Ended::Forgotten => (stay.member, stay.generation) = ("".into(), -1),
                 Ended::Left => break,
@@ -93,6 +98,7 @@ pub(super) async fn run(mut user: User, spec: Member) {
         user.client.disconnect();
         let away = spec.away_ms.millis(&mut user.rng);
         user.pause(away).await;
+        ghost.speak(&mut user).await;
     }
 }
 

@@ -8,6 +8,7 @@
 mod admin;
 mod consumer;
 mod directory;
+mod ghost;
 mod lookup;
 mod member;
 mod offsets;
@@ -50,7 +51,7 @@ pub struct Ctx {
 }
 
 /// Where wall time begins unless it is said otherwise.
-const EPOCH_MS: i64 = 1_700_000_000_000;
+pub const EPOCH_MS: i64 = 1_700_000_000_000;
 
 impl Ctx {
     pub fn new(
@@ -73,7 +74,13 @@ impl Ctx {
 
     /// A stream of random numbers for one client.
     fn rng(&self, who: Who) -> SmallRng {
-        SmallRng::seed_from_u64(xxhash_rust::xxh3::xxh3_64_with_seed(&who.0.to_le_bytes(), self.seed))
+        self.rng_for(who, "")
+    }
+
+    /// Another stream of the same client, for a purpose of its own: what it draws changes nothing else.
+    fn rng_for(&self, who: Who, purpose: &str) -> SmallRng {
+        let name = [&who.0.to_le_bytes(), purpose.as_bytes()].concat();
+        SmallRng::seed_from_u64(xxhash_rust::xxh3::xxh3_64_with_seed(&name, self.seed))
     }
 }
 

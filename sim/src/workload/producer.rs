@@ -4,9 +4,9 @@
 //! batches of a partition, and when one of them fails or stays unanswered it waits for the others that are under
 //! way, then sends what is unresolved again, in order and one at a time, byte for byte the same. If the broker
 //! says that the numbers are wrong it takes a new producer id and gives the unresolved ones up: they may be
-//! there or not.
+//! there or not. It may begin anew by itself, too, when nothing is unresolved.
 
-use super::spec::Producer;
+use super::spec::{Producer, Range};
 use super::User;
 use crate::client::records::{self, Identity};
 use crate::client::{topic_name, version, InFlight, Target};
@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{InitProducerIdRequest, ProduceRequest};
+use rand::rngs::SmallRng;
 use rand::{Rng, RngCore};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -70,10 +71,36 @@ struct Run {
     user: User,
     spec: Producer,
     identity: Option<(i64, i16)>,
+    /// When it begins anew, and what says when after that.
+    anew: Option<Anew>,
     queues: BTreeMap<Line, Queue>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
     /// Batches so far.
     batches: u64,
+}
+
+/// When an idempotent producer takes another id by itself.
+struct Anew {
+    every: Range,
+    rng: SmallRng,
+    at: Instant,
+}
+
+impl Anew {
+    fn of(user: &User, spec: &Producer) -> Option<Anew> {
+        let every = spec.anew_ms.filter(|_| spec.idempotent)?;
+        let mut rng = user.ctx.rng_for(user.who, "anew");
+        let at = Instant::now() + every.millis(&mut rng);
+        Some(Anew { every, rng, at })
+    }
+
+    fn is_due(&mut self) -> bool {
+        let is_due = self.at <= Instant::now();
+        if is_due {
+            self.at = Instant::now() + self.every.millis(&mut self.rng);
+        }
+        is_due
+    }
 }
 
 pub(super) async fn run(mut user: User, spec: Producer) {
@@ -81,10 +108,12 @@ pub(super) async fn run(mut user: User, spec: Producer) {
     let interval = Duration::from_secs_f64(1.0 / rate);
     let in_flight = spec.in_flight.whole(&mut user.rng).clamp(1, 5) as usize;
     let begin = interval.mul_f64(user.rng.gen_range(0.0..1.0));
+    let anew = Anew::of(&user, &spec);
     let mut run = Run {
         user,
         spec,
         identity: None,
+        anew,
         queues: BTreeMap::new(),
         under_way: FuturesUnordered::new(),
         batches: 0,
@@ -109,6 +138,11 @@ pub(super) async fn run(mut user: User, spec: Producer) {
 
 impl Run {
     async fn tick(&mut self) {
+        let is_idle = self.queues.values().all(|q| q.flights.is_empty());
+        if is_idle && self.anew.as_mut().is_some_and(Anew::is_due) {
+            self.queues.clear();
+            self.identity = None;
+        }
         if self.spec.idempotent && self.identity.is_none() {
             self.identity = self.user.producer_id().await;
             if self.identity.is_none() {

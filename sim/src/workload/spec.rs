@@ -101,6 +101,9 @@ pub struct Producer {
     /// After how many milliseconds a request without an answer is given up. Unset: later than any broker may
     /// keep it.
     pub timeout_ms: Option<Range>,
+    /// After how many milliseconds an idempotent one begins anew, with another producer id, as a process does
+    /// that is started again. Unset: never by itself.
+    pub anew_ms: Option<Range>,
 }
 
 impl Default for Producer {
@@ -116,6 +119,7 @@ impl Default for Producer {
             in_flight: Range::Between([1.0, 5.0]),
             opaque: 0.0,
             timeout_ms: None,
+            anew_ms: None,
         }
     }
 }
@@ -184,6 +188,9 @@ pub struct Member {
     pub away_ms: Range,
     /// How likely it goes without a word, and the group has to find out.
     pub vanish: f64,
+    /// How likely it commits once more in the name that it had before, each time that it is back or has joined
+    /// again: as a process does that slept through its own end.
+    pub ghost: f64,
 }
 
 impl Default for Member {
@@ -200,6 +207,7 @@ impl Default for Member {
             stay_ms: Range::Between([1000.0, 15_000.0]),
             away_ms: Range::Between([100.0, 3000.0]),
             vanish: 0.2,
+            ghost: 0.0,
         }
     }
 }
