@@ -16,6 +16,7 @@ mod marks;
 pub mod media;
 mod recovery;
 mod removal;
+mod retention;
 mod sequences;
 mod tidy;
 mod waits;
@@ -65,6 +66,13 @@ pub struct Terms {
     pub group_bytes: u64,
     /// `storage.checkpoint.bytes`.
     pub checkpoint_bytes: u64,
+    /// How long records are kept where a topic does not say: `log.retention.ms` and `log.retention.bytes`.
+    pub retention_ms: Option<Duration>,
+    pub retention_bytes: Option<u64>,
+    /// Wall time when the life begins, in milliseconds.
+    pub wall_ms: i64,
+    /// How fast at most a broker's clock drifts against true time, in parts per million.
+    pub drift_ppm: f64,
 }
 
 impl Default for Terms {
@@ -76,6 +84,10 @@ impl Default for Terms {
             dial: Dial::Durable,
             group_bytes: 4 << 20,
             checkpoint_bytes: 64 << 20,
+            retention_ms: Some(Duration::from_secs(7 * 24 * 3600)),
+            retention_bytes: None,
+            wall_ms: 0,
+            drift_ppm: 0.0,
         }
     }
 }
@@ -87,6 +99,8 @@ pub struct OpenHandle {
     /// Whether this process leads (or, with one broker, is the one that lives).
     pub is_leader: bool,
     pub path: String,
+    /// The file was unlinked some seconds ago, and takes room for as long as it is open.
+    pub is_unlinked: bool,
 }
 
 /// How much of a partition's log was read before the partition served.

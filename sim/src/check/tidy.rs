@@ -1,6 +1,6 @@
-//! P12: after everything settled only the leader holds files open, and nothing lies about.
+//! P12: after everything settled only the leader holds files open, none that was unlinked, and nothing lies about.
 //!
-//! Looked at in what a process sees: no temporary file, no deleted topic's directory, no file of an epoch that was
+//! Files are looked at in what a process sees: no temporary file, no deleted topic's directory, no file of an epoch that was
 //! given up, no segment that the manifest does not list or that lies below the log start.
 
 use super::media::{self, Manifest, Name};
@@ -15,6 +15,9 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     let mut broken = |what: String| verdict.broken("P12", at, what, Vec::new());
     for handle in ledger.evidence.handles.iter().filter(|h| !h.is_leader) {
         broken(format!("{} holds {} open and leads nothing", handle.process, handle.path));
+    }
+    for handle in ledger.evidence.handles.iter().filter(|h| h.is_leader && h.is_unlinked) {
+        broken(format!("{} holds {} open, which was unlinked", handle.process, handle.path));
     }
     let files = &ledger.evidence.shown;
     let gone = gone_for_good(ledger);
@@ -161,10 +164,18 @@ mod tests {
     #[test]
     fn only_the_leader_holds_files_open() {
         let mut story = story();
-        let handle = |is_leader| OpenHandle { process: "p".into(), is_leader, path: "x".into() };
+        let handle =
+            |is_leader| OpenHandle { process: "p".into(), is_leader, path: "x".into(), is_unlinked: false };
         story.evidence.handles = vec![handle(true)];
         assert!(story.broken().is_empty());
         story.evidence.handles.push(handle(false));
+        assert_eq!(story.broken(), ["P12"]);
+    }
+    #[test]
+    fn nobody_holds_what_was_unlinked() {
+        let mut story = story();
+        let (process, path) = ("p".into(), "x".into());
+        story.evidence.handles = vec![OpenHandle { process, is_leader: true, path, is_unlinked: true }];
         assert_eq!(story.broken(), ["P12"]);
     }
 }

@@ -86,7 +86,7 @@ fn past_checkpoint(files: &BTreeMap<String, Bytes>, dir: &str) -> u64 {
 /// count if they were there at the look before, too.
 pub async fn settle(world: &World) -> (BTreeMap<String, Bytes>, Vec<OpenHandle>) {
     tokio::time::sleep(SETTLE).await;
-    let mut before = world.model().shown();
+    let (mut before, mut held) = (world.model().shown(), world.model().open_handles());
     let mut looks = 0;
     let shown = loop {
         tokio::time::sleep(LOOK).await;
@@ -96,15 +96,30 @@ pub async fn settle(world: &World) -> (BTreeMap<String, Bytes>, Vec<OpenHandle>)
             now.files.retain(|path, _| !path.ends_with(".tmp") || before.files.contains_key(path));
             break files(now);
         }
-        before = now;
+        (before, held) = (now, world.model().open_handles());
     };
+    (shown, still_held(world, &held))
+}
+
+/// What is held open now. A file that was unlinked counts as such if it was so at the look before, too.
+fn still_held(world: &World, before: &[crate::volume::OpenHandle]) -> Vec<OpenHandle> {
     let leaders = world.processes();
     let handle = |h: crate::volume::OpenHandle| OpenHandle {
         process: format!("process {} on host {}", h.process, h.host),
         is_leader: leaders.contains_key(&h.process),
+        is_unlinked: h.is_unlinked && before.contains(&h),
         path: h.path,
     };
-    (shown, world.model().open_handles().into_iter().map(handle).collect())
+    world.model().open_handles().into_iter().map(handle).collect()
+}
+
+/// What the brokers hold open that was unlinked while clients used them: the brokers' last end closes it all.
+pub async fn held_in_use(world: &World) -> Vec<OpenHandle> {
+    let before = world.model().open_handles();
+    tokio::time::sleep(LOOK).await;
+    let mut handles = still_held(world, &before);
+    handles.retain(|h| h.is_leader && h.is_unlinked);
+    handles
 }
 
 /// The names that are meant to stay, and what the manifests say: of the other files the broker may write more at any time.

@@ -94,10 +94,12 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
 
     enter(Phase::Prove);
     users.ended().await;
+    let mut held = ending::held_in_use(&world).await;
     let openings = ending::once_more(&world, &ctx, seed).await;
     let prover = ctx.clone();
     world.at_desk(async move { workload::read_all(&prover).await }).await;
     let (shown, handles) = ending::settle(&world).await;
+    held.extend(handles);
     enter(Phase::Done);
 
     let (hash, sim_time) = (history.hash(), now());
@@ -108,7 +110,7 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
         history: history.take_events(),
         media: ending::files(world.model().media()),
         shown,
-        handles,
+        handles: held,
         openings,
         records_opened: world.records_opened(),
         terms,
@@ -142,6 +144,10 @@ fn surroundings(seed: u64, world: &World, phase: watch::Receiver<Phase>) -> (Ter
         dial: dial(plan, &config),
         group_bytes: config.storage.group_bytes,
         checkpoint_bytes: config.storage.checkpoint_bytes,
+        retention_ms: config.topic_defaults.retention_ms,
+        retention_bytes: config.topic_defaults.retention_bytes,
+        wall_ms: workload::EPOCH_MS,
+        drift_ppm: plan.life.drift_ppm,
     };
     let history = world.history().clone();
     let ctx = Ctx::new(history, world.addresses(), seed, phase, terms.sync_timeout, terms.lease);

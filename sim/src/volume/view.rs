@@ -74,6 +74,8 @@ pub struct OpenHandle {
     /// The path by which it was opened.
     pub path: String,
     pub since: Duration,
+    /// The file was unlinked, or replaced: no name leads to it but the one that an NFS client gives it until it is closed.
+    pub is_unlinked: bool,
 }
 
 /// Where a page is known that the media do not have, or not so.
@@ -116,11 +118,20 @@ impl Model {
     /// All open handles of living processes, in the order in which they were opened.
     pub fn open_handles(&self) -> Vec<OpenHandle> {
         let state = self.shared.state.lock();
+        let is_silly = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with(".nfs"));
+        let tree = state.server.tree.walk(false).filter(|(path, _)| !is_silly(path));
+        let named: BTreeSet<u64> = tree
+            .filter_map(|(_, node)| match node {
+                Node::File(ino) => Some(ino),
+                Node::Dir(_) => None,
+            })
+            .collect();
         let open = state.handles.values().map(|h| OpenHandle {
             host: h.host,
             process: h.process,
             path: h.path.clone(),
             since: h.since,
+            is_unlinked: !named.contains(&h.ino),
         });
         open.collect()
     }
