@@ -66,7 +66,7 @@ async fn move_until(ctx: &Ctx, group: Arc<str>, begun: Duration, until: Duration
             ctx.history.record(Event::NotProven { what });
             return;
         }
-        tokio::time::sleep(PAUSE).await;
+        again(&mut user).await;
     }
 }
 
@@ -100,7 +100,7 @@ async fn probe_until(ctx: &Ctx, line: Line, number: u64, begun: Duration, until:
                 .record(Event::NotProven { what: format!("{what}: {answer:?} after {attempt} attempts") });
             return;
         }
-        tokio::time::sleep(PAUSE).await;
+        again(&mut user).await;
     }
 }
 
@@ -143,11 +143,17 @@ pub async fn read_all(ctx: &Ctx) {
     }
 }
 
+/// Before the next attempt: whoever was asked may not be the right one any more.
+async fn again(user: &mut User) {
+    user.client.forget_roles();
+    tokio::time::sleep(PAUSE).await;
+}
+
 async fn read_offsets(user: &mut User, group: &Arc<str>) {
     loop {
         match user.fetch_offsets(group).await {
             Ok(rows) if rows.iter().all(|r| r.code == 0) => return,
-            _ => tokio::time::sleep(PAUSE).await,
+            _ => again(user).await,
         }
     }
 }
@@ -157,7 +163,7 @@ async fn edge(user: &mut User, line: &Line, which: i64) -> i64 {
         if let Ok(Listed { code: 0, offset, .. }) = user.list_offset(line, which).await {
             return offset;
         }
-        tokio::time::sleep(PAUSE).await;
+        again(user).await;
     }
 }
 
@@ -179,7 +185,7 @@ async fn read_line(user: &mut User, line: &Line) {
                 log_start = edge(user, line, EARLIEST).await;
                 offset = offset.max(log_start);
             }
-            _ => tokio::time::sleep(PAUSE).await,
+            _ => again(user).await,
         }
     }
     let at = user.ctx.directory.still(&at);
