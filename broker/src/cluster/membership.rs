@@ -240,8 +240,10 @@ pub(super) async fn take_lease(
     watch: &Watch,
     given_up: &AtomicBool,
 ) -> Result<Held, StartError> {
-    for _ in 0..ROUNDS {
-        let before = roll(env).await.map_err(StartError::Volume)?;
+    for round in 0..ROUNDS {
+        // A create that was lost tells of that one name: a cached listing would go on hiding the lease that won.
+        let before = if round == 0 { roll(env).await } else { fresh_roll(env).await };
+        let before = before.map_err(StartError::Volume)?;
         let before = prove_all_dead(env, me, watch, before, alone).await?;
         let number = before.last.get(&me.broker).map_or(1, |n| n.saturating_add(1));
         let key = LeaseKey { broker: me.broker, number };
