@@ -214,10 +214,14 @@ impl Volume for Process {
             let cost = if call.shared.options.kind == Kind::Local { Cost::Ask } else { Cost::Durable };
             let mut got = None;
             let create = |s: &mut State| {
-                // The reply to an exclusive create always comes from the server; what was believed of
-                // the directory ends with it, won or lost.
-                s.forget_dir(client, dir);
-                let ino = s.server.create(dir, &name)?;
+                // The reply always comes from the server. A name that was won ends what was believed of the directory;
+                // one that was lost changed nothing, and NFSv4 tells nothing of the directory then (RFC 8881, 18.16).
+                let created = s.server.create(dir, &name);
+                match created {
+                    Err(Errno::EXIST) => s.forget_name(client, dir, &name),
+                    _ => s.forget_dir(client, dir),
+                }
+                let ino = created?;
                 s.settle_later(None, now());
                 s.refresh(client, ino, now())?;
                 process.attach(s, &mut got, ino, &call.ask.path)

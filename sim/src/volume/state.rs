@@ -209,6 +209,13 @@ impl State {
         self.host(client).dirs.remove(&dir);
     }
 
+    /// One name turned out to be otherwise: no more is known than that.
+    pub fn forget_name(&mut self, client: u32, dir: u64, name: &str) {
+        if let Some(cache) = self.host(client).dirs.get_mut(&dir) {
+            cache.names.remove(name);
+        }
+    }
+
     /// Opens a file by name, or by the handle that the host has cached for the name.
     pub fn open(
         &mut self,

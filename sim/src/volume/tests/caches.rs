@@ -40,6 +40,20 @@ async fn a_listing_and_a_missing_name_are_believed_until_an_own_create() {
     assert!(b.open("d/f", D).await.is_ok());
 }
 
+/// It changed nothing, and the answer is about that one name.
+#[madsim::test]
+async fn a_create_that_was_lost_shows_one_name_and_leaves_the_listing() {
+    let m = Model::new(nfs(), 1);
+    let (a, b) = (m.process(1), m.process(2));
+    a.mkdir("d", D).await.unwrap();
+    assert!(names(&b, "d").await.is_empty());
+    assert!(b.open("d/f", D).await.err().unwrap().is_not_found());
+    settled(&a, "d/f", "x").await;
+    assert!(b.create_new("d/f", D).await.err().unwrap().is_already_exists());
+    assert!(names(&b, "d").await.is_empty(), "as it was believed before");
+    assert!(b.open("d/f", D).await.is_ok());
+}
+
 #[madsim::test]
 async fn believed_names_expire() {
     let m = Model::new(nfs(), 1);
