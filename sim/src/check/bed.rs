@@ -95,7 +95,8 @@ impl Story {
     pub fn fetch(&mut self, who: Who, offset: i64, fetched: Fetched) -> Index {
         let started = self.now;
         let (at, max_bytes) = (place(), 1 << 20);
-        self.record(Event::FetchDone { who, started, at, offset, max_bytes, answer: Ok(fetched) })
+        let (from, answer) = (Some(FIRST_HOST), Ok(fetched));
+        self.record(Event::FetchDone { who, started, at, offset, max_bytes, from, answer })
     }
 
     /// A consumer reads all from `offset` on.

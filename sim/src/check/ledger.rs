@@ -51,6 +51,16 @@ pub struct Read<'a> {
     pub event: Index,
     pub at: Duration,
     pub batch: &'a BatchInfo,
+    /// When it was asked for, and who gave it.
+    pub asked: Duration,
+    pub from: Option<IpAddr>,
+}
+
+/// A process of a broker: the `nth` that was started on a host, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    pub host: IpAddr,
+    nth: usize,
 }
 
 /// A value that an answer showed: it was so at some time between `from` and `at`.
@@ -82,6 +92,8 @@ pub struct Part<'a> {
     pub reads: Vec<Read<'a>>,
     pub hwm: Vec<Mark>,
     pub log_start: Vec<Mark>,
+    /// Who answered for the partition without an error, and the first such answer.
+    pub served: BTreeMap<Process, Index>,
     pub end: Option<Final<'a>>,
     reading: Final<'a>,
 }
@@ -106,8 +118,8 @@ pub struct Ledger<'a> {
     /// Ids of topics of which a deletion was sent, and when.
     pub deleted: BTreeMap<Uuid, Duration>,
     pub faults: Vec<Fault>,
-    /// What happened to brokers.
-    pub lives: Vec<(Duration, u32, Life)>,
+    /// What happened to brokers, and on which host.
+    pub lives: Vec<(Duration, u32, IpAddr, Life)>,
     /// Topics that were made, or set, to be stamped by the broker.
     pub stamped: BTreeSet<Arc<str>>,
     /// When processes were started, by host: one lives from its start to the next on the same host.
@@ -144,7 +156,7 @@ impl<'a> Ledger<'a> {
                     }
                 }
                 Event::Broker { broker, host, life } => {
-                    ledger.lives.push((*at, *broker, *life));
+                    ledger.lives.push((*at, *broker, *host, *life));
                     if *life == Life::Starting {
                         ledger.starts.entry(*host).or_default().push(*at);
                     }
@@ -178,10 +190,16 @@ impl<'a> Ledger<'a> {
             Event::ProduceDone { sent, from, answer: Ok(p), .. } if p.code == 0 => {
                 self.note_ack(index, at, *sent, *from, p)
             }
-            Event::FetchDone { who, started, at: place, offset, answer: Ok(fetched), .. } => {
-                self.note_fetch(index, (*started, at), *who, place, *offset, fetched);
+            Event::FetchDone { who, started, at: place, offset, from, answer: Ok(fetched), .. } => {
+                if fetched.code == 0 {
+                    self.note_served(index, (*started, at), *from, place);
+                }
+                self.note_fetch(index, (*started, at), *from, *who, place, *offset, fetched);
             }
-            Event::ListOffsetsDone { started, at: place, timestamp, answer, .. } => {
+            Event::ListOffsetsDone { started, at: place, timestamp, from, answer, .. } => {
+                if matches!(answer, Ok(Listed { code: 0, .. })) {
+                    self.note_served(index, (*started, at), *from, place);
+                }
                 self.note_listed(index, (*started, at), place, *timestamp, answer);
             }
             Event::DeleteRecordsDone { sent, answer: Ok((0, low)), .. } => {
@@ -208,6 +226,41 @@ impl<'a> Ledger<'a> {
         self.events.get(index).map_or((None, Duration::ZERO), |s| (Some(&s.event), s.at))
     }
 
+    fn note_served(
+        &mut self,
+        event: Index,
+        (asked, at): (Duration, Duration),
+        from: Option<IpAddr>,
+        place: &Place,
+    ) {
+        let Some(process) = from.and_then(|host| self.process(host, asked, at)) else { return };
+        if let Some(part) = self.part(place) {
+            part.served.entry(process).or_insert(event);
+        }
+    }
+
+    /// Whose answer it is that came from `host` between `asked` and `at`; `None` if another process was started there
+    /// meanwhile.
+    pub fn process(&self, host: IpAddr, asked: Duration, at: Duration) -> Option<Process> {
+        let starts = self.starts.get(&host)?;
+        let nth = starts.partition_point(|s| *s <= asked);
+        (nth > 0 && nth == starts.partition_point(|s| *s <= at)).then_some(Process { host, nth })
+    }
+
+    pub fn started(&self, process: Process) -> Duration {
+        let start = self.starts.get(&process.host).and_then(|s| s.get(process.nth - 1));
+        start.copied().unwrap_or_default()
+    }
+
+    /// What a process went through, in order.
+    pub fn lives_of(&self, process: Process) -> impl Iterator<Item = (Duration, Life)> + '_ {
+        let began = self.started(process);
+        let ended = self.starts.get(&process.host).and_then(|s| s.get(process.nth)).copied();
+        let of_it = move |at: Duration| at >= began && ended.is_none_or(|e| at < e);
+        let here = self.lives.iter().filter(move |(at, _, host, _)| *host == process.host && of_it(*at));
+        here.map(|(at, .., life)| (*at, *life))
+    }
+
     /// `None` while it was not certain which topic the name stood for.
     fn part(&mut self, place: &Place) -> Option<&mut Part<'a>> {
         let part = self.parts.entry((place.id?, place.partition)).or_default();
@@ -223,6 +276,7 @@ impl<'a> Ledger<'a> {
         }
         let ack = Ack { sent, event, at, base: p.base, from };
         let mark = |value, is_bound| Mark { event, from: sent.at, at, value, is_bound };
+        self.note_served(event, (sent.at, at), from, sent.place);
         let Some(part) = self.part(sent.place) else { return };
         if sent.acks == -1 {
             part.hwm.push(mark(ack.end(), true));
@@ -236,7 +290,8 @@ impl<'a> Ledger<'a> {
     fn note_fetch(
         &mut self,
         event: Index,
-        (from, at): (Duration, Duration),
+        (asked, at): (Duration, Duration),
+        from: Option<IpAddr>,
         who: Who,
         place: &Place,
         offset: i64,
@@ -249,10 +304,10 @@ impl<'a> Ledger<'a> {
         if fetched.code != 0 {
             return;
         }
-        let mark = |value| Mark { event, from, at, value, is_bound: false };
+        let mark = |value| Mark { event, from: asked, at, value, is_bound: false };
         part.hwm.push(mark(fetched.hwm));
         part.log_start.push(mark(fetched.log_start));
-        part.reads.extend(fetched.batches.iter().map(|batch| Read { event, at, batch }));
+        part.reads.extend(fetched.batches.iter().map(|batch| Read { event, at, batch, asked, from }));
         if who == Who::PROVER {
             part.reading.batches.extend(&fetched.batches);
         }

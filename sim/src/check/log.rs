@@ -241,7 +241,7 @@ struct Witness {
 }
 
 /// Whether records may lawfully be gone.
-fn may_lose(ledger: &Ledger) -> bool {
+pub(super) fn may_lose(ledger: &Ledger) -> bool {
     ledger.terms.dial != Dial::Durable && ledger.lost_a_page_cache()
 }
 

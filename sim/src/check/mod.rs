@@ -7,6 +7,7 @@
 //!
 //! Each checker takes time near linear in the number of events.
 
+mod deposed;
 mod epochs;
 mod groups;
 mod ledger;
@@ -153,6 +154,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     removal::check(&ledger, &mut verdict);
     sequences::check(&ledger, &mut verdict);
     epochs::check(&ledger, &mut verdict);
+    deposed::check(&ledger, &mut verdict);
     marks::check(&ledger, &mut verdict);
     groups::check(&ledger, &mut verdict);
     lookup::check(&ledger, &mut verdict);

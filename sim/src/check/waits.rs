@@ -112,7 +112,7 @@ impl Quiet {
             ledger.faults.iter().filter(|f| matches!(f.kind, FaultKind::Network | FaultKind::Clock));
         let mut excuses: Vec<(Duration, Duration)> = network.map(|f| (f.from, f.until)).collect();
         let mut away: std::collections::BTreeMap<u32, Duration> = Default::default();
-        for (at, broker, life) in &ledger.lives {
+        for (at, broker, _, life) in &ledger.lives {
             match life {
                 Life::Serving | Life::Resumed => {
                     if let Some(since) = away.remove(broker) {

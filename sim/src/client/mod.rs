@@ -21,7 +21,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,12 +124,25 @@ impl Client {
         version: i16,
         request: &R,
     ) -> Result<R::Response, Lost> {
-        let (addr, in_flight) = self.send(target, version, request, true).await?;
+        self.ask(target, version, request).await.1
+    }
+
+    /// As [`Client::call`], and whom it was sent to, if it was.
+    pub async fn ask<R: Request>(
+        &mut self,
+        target: &Target,
+        version: i16,
+        request: &R,
+    ) -> (Option<IpAddr>, Result<R::Response, Lost>) {
+        let (addr, in_flight) = match self.send(target, version, request, true).await {
+            Ok(sent) => sent,
+            Err(lost) => return (None, Err(lost)),
+        };
         let answer = in_flight.answer().await;
         if answer.is_err() {
             self.forget(addr);
         }
-        answer
+        (Some(addr.ip()), answer)
     }
 
     /// Sends a request; its answer can be waited for while others are sent.
@@ -165,6 +178,10 @@ impl Client {
     pub fn forget(&mut self, addr: SocketAddr) {
         self.conns.remove(&addr);
         self.forget_roles();
+        // A host that lets us in may hold a broker that does not answer.
+        if self.bootstrap.get(self.next % self.bootstrap.len()) == Some(&addr) {
+            self.next += 1;
+        }
     }
 
     /// Somebody else leads now, or coordinates.

@@ -201,6 +201,8 @@ pub enum Event {
         at: Place,
         offset: i64,
         max_bytes: i32,
+        /// Whose answer it is; `None` if the request was not sent.
+        from: Option<IpAddr>,
         answer: Answer<Fetched>,
     },
     ListOffsetsDone {
@@ -208,6 +210,7 @@ pub enum Event {
         started: Duration,
         at: Place,
         timestamp: i64,
+        from: Option<IpAddr>,
         answer: Answer<Listed>,
     },
 

@@ -327,7 +327,7 @@ impl<'a> Teller<'a> {
                     answer.as_ref().map_or(String::new(), |(_, id, epoch)| format!(" {id}, epoch {epoch}"));
                 (*who, micros(*started), format!("producer id{id}"), ended(answer, |a| a.0), None)
             }
-            Event::ListOffsetsDone { who, started, at, timestamp, answer } => {
+            Event::ListOffsetsDone { who, started, at, timestamp, answer, .. } => {
                 let p = self.parts.number(at);
                 let offset = answer.as_ref().map_or(String::new(), |a| format!(" is {}", a.offset));
                 (

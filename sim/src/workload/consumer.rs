@@ -95,13 +95,14 @@ impl User {
         let places: Vec<Place> = asked.iter().map(|((t, p), _)| self.ctx.directory.place(t, *p)).collect();
         let request = fetch_request(asked, max_bytes, max_wait_ms);
         let target = Target::Leader(first.0.clone(), first.1);
-        let response = self.client.call(&target, version::FETCH, &request).await;
+        let (from, response) = self.client.ask(&target, version::FETCH, &request).await;
         let mut rows = Vec::with_capacity(asked.len());
         for ((line, offset), place) in asked.iter().zip(places) {
             let answer = response.as_ref().map_err(Lost::clone).and_then(|r| row(r, line));
             let at = self.ctx.directory.still(&place);
             let (who, offset) = (self.who, *offset);
-            self.record(Event::FetchDone { who, started, at, offset, max_bytes, answer: answer.clone() });
+            let done = Event::FetchDone { who, started, at, offset, max_bytes, from, answer: answer.clone() };
+            self.record(done);
             rows.push((line.clone(), answer));
         }
         rows
@@ -119,7 +120,7 @@ impl User {
             ListOffsetsTopic::default().with_name(topic_name(&line.0)).with_partitions(vec![partition]);
         let request = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
         let target = Target::Leader(line.0.clone(), line.1);
-        let response = self.client.call(&target, version::LIST_OFFSETS, &request).await;
+        let (from, response) = self.client.ask(&target, version::LIST_OFFSETS, &request).await;
         let answer = response.and_then(|r| {
             let row = r.topics.first().and_then(|t| t.partitions.first());
             let row = row.ok_or_else(|| Lost::Garbled("a ListOffsets response without a row".into()))?;
@@ -132,7 +133,7 @@ impl User {
         });
         let at = self.ctx.directory.still(&place);
         let who = self.who;
-        self.record(Event::ListOffsetsDone { who, started, at, timestamp, answer: answer.clone() });
+        self.record(Event::ListOffsetsDone { who, started, at, timestamp, from, answer: answer.clone() });
         if answer.as_ref().map_or(true, |l| l.code != 0) {
             self.client.forget_roles();
         }

@@ -1,5 +1,6 @@
 //! Asks which offset belongs to a time (ListOffsets, KIP-79, KIP-734).
 
+use super::consumer::{EARLIEST, LATEST};
 use super::spec::Lookup;
 use super::User;
 use rand::Rng;
@@ -15,6 +16,11 @@ pub(super) async fn run(mut user: User, spec: Lookup) {
         user.pause(interval).await;
         let lines = user.partitions(&spec.topics);
         let Some(line) = user.pick(&lines) else { continue };
+        if spec.ends > 0.0 && user.rng.gen_bool(spec.ends.min(1.0)) {
+            let end = if user.rng.gen_bool(0.8) { LATEST } else { EARLIEST };
+            user.list_offset(&line, end).await.ok();
+            continue;
+        }
         // A little before the beginning and a little past the end are asked for, too.
         let timestamp = match user.rng.gen_range(0..10) {
             0 => MAX_TIMESTAMP,

@@ -294,12 +294,14 @@ pub struct Lookup {
     pub topics: Vec<String>,
     /// Questions a second.
     pub rate: Range,
+    /// How likely it asks for the beginning or the end of the log instead.
+    pub ends: f64,
     pub timeout_ms: Option<Range>,
 }
 
 impl Default for Lookup {
     fn default() -> Self {
-        Lookup { count: 1, topics: Vec::new(), rate: Range::One(2.0), timeout_ms: None }
+        Lookup { count: 1, topics: Vec::new(), rate: Range::One(2.0), ends: 0.0, timeout_ms: None }
     }
 }
 

@@ -287,7 +287,15 @@ fn damage_is_served_around_and_nothing_else_may_be_missing() {
     for offset in 2..4 {
         let answer = Ok(Fetched { code: 2, hwm: -1, lso: -1, log_start: -1, batches: vec![], left_over: 0 });
         let at = at.clone();
-        story.record(Event::FetchDone { who, started, at, offset, max_bytes: 1, answer });
+        story.record(Event::FetchDone {
+            who,
+            started,
+            at,
+            offset,
+            max_bytes: 1,
+            from: Some(FIRST_HOST),
+            answer,
+        });
     }
     let last = story.fetched(vec![story.log[2]]);
     story.fetch(Who::PROVER, 4, last);
