@@ -75,6 +75,13 @@ pub enum Act {
         broker: u32,
         #[serde(default)]
         elsewhere: bool,
+        /// From so many seconds before it stands still its host's mount hangs for what it writes to its logs, and
+        /// answers again a moment before it wakes: what was under way lands after its successor looked.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        hangs: f64,
+        /// When it stands still the wall clock of its host jumps by so many seconds.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        clock: f64,
     },
     /// The wall clock of the broker's host jumps by so many seconds.
     ClockStep {
@@ -87,6 +94,10 @@ pub enum Act {
         #[serde(default)]
         broker: u32,
     },
+}
+
+fn is_zero(n: &f64) -> bool {
+    *n == 0.0
 }
 
 /// What happens to the recovery checkpoints while the broker is down.

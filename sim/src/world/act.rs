@@ -3,7 +3,7 @@
 use super::{Slot, World};
 use crate::history::{Event, FaultKind, Life};
 use crate::scenario::{Act, Action, Checkpoint, FaultAt};
-use crate::volume::Fault;
+use crate::volume::{Fault, FaultId, Op, Ops, Scope};
 use highwater::reached;
 use madsim::net::NetSim;
 use madsim::runtime::Handle;
@@ -75,7 +75,9 @@ impl World {
             Act::Term { broker, back, elsewhere, checkpoint } => {
                 self.down(broker, back, elsewhere, checkpoint, Down::Term).await;
             }
-            Act::Pause { broker, elsewhere } => self.pause(broker, elsewhere, lasts).await,
+            Act::Pause { broker, elsewhere, hangs, clock } => {
+                self.pause(broker, Sleep { elsewhere, hangs, clock, lasts }).await
+            }
             Act::ClockStep { broker, seconds } => {
                 let host = self.slot(broker).state.lock().host;
                 self.0.machines[host as usize].clock.step(seconds);
@@ -119,9 +121,18 @@ impl World {
         self.life_on(slot.broker, host, Life::PowerCut);
     }
 
-    async fn pause(&self, broker: u32, elsewhere: bool, lasts: Duration) {
+    async fn pause(&self, broker: u32, sleep: Sleep) {
+        let Sleep { elsewhere, hangs, clock, lasts } = sleep;
         let slot = self.slot(broker);
         let Ok(turn) = slot.turn.try_lock() else { return };
+        let hung = if hangs > 0.0 {
+            let host = slot.state.lock().host;
+            let id = self.model().inject(hung_mount(host));
+            tokio::time::sleep(Duration::from_secs_f64(hangs)).await;
+            Some(Hung { world: self, id })
+        } else {
+            None
+        };
         let host = {
             let mut state = slot.state.lock();
             if state.running.is_none() || (elsewhere && state.zombie.is_some()) {
@@ -133,6 +144,7 @@ impl World {
         let node = self.0.machines[host as usize].node;
         Handle::current().pause(node);
         self.life_on(slot.broker, host, Life::Paused);
+        self.0.machines[host as usize].clock.step(clock);
         let next = self.next_host(host);
         if elsewhere && next != host {
             {
@@ -144,7 +156,12 @@ impl World {
             self.start_broker(slot);
         }
         drop(turn);
-        tokio::time::sleep(lasts).await;
+        let landing = if hung.is_some() { LANDING } else { Duration::ZERO };
+        tokio::time::sleep(lasts.saturating_sub(landing)).await;
+        if let Some(hung) = hung {
+            drop(hung);
+            tokio::time::sleep(landing).await;
+        }
         self.wake(slot, host);
     }
 
@@ -162,6 +179,35 @@ impl World {
             drop(state);
             self.life_on(slot.broker, host, Life::Resumed);
         }
+    }
+}
+
+/// How a broker stands still.
+struct Sleep {
+    elsewhere: bool,
+    hangs: f64,
+    clock: f64,
+    lasts: Duration,
+}
+
+/// What a mount that answers again needs until all that waited is done.
+const LANDING: Duration = Duration::from_millis(300);
+
+/// What is written to logs from a host waits. Its heartbeats do not: its lease ends by the standstill, and not before.
+fn hung_mount(host: u32) -> Fault {
+    let ops = Ops { suffix: ".log".into(), ..Ops::of(&[Op::Write, Op::Sync]) };
+    Fault::Stall { scope: Scope::Host(host), ops }
+}
+
+/// A mount that hangs until this is dropped.
+struct Hung<'a> {
+    world: &'a World,
+    id: FaultId,
+}
+
+impl Drop for Hung<'_> {
+    fn drop(&mut self) {
+        self.world.model().lift(self.id);
     }
 }
 
