@@ -194,7 +194,7 @@ impl<'a> Ledger<'a> {
                 if fetched.code == 0 {
                     self.note_served(index, (*started, at), *from, place);
                 }
-                self.note_fetch(index, (*started, at), *from, *who, place, *offset, fetched);
+                self.note_fetch(index, (*started, at), (*who, *from), (place, *offset), fetched);
             }
             Event::ListOffsetsDone { started, at: place, timestamp, from, answer, .. } => {
                 if matches!(answer, Ok(Listed { code: 0, .. })) {
@@ -291,10 +291,8 @@ impl<'a> Ledger<'a> {
         &mut self,
         event: Index,
         (asked, at): (Duration, Duration),
-        from: Option<IpAddr>,
-        who: Who,
-        place: &Place,
-        offset: i64,
+        (who, from): (Who, Option<IpAddr>),
+        (place, offset): (&Place, i64),
         fetched: &'a Fetched,
     ) {
         let Some(part) = self.part(place) else { return };

@@ -113,9 +113,12 @@ fn batches(part: &Part) -> Vec<Batch> {
 /// Bytes of batches that were sent, each once, by when.
 #[derive(Default)]
 struct SentBytes<'a> {
-    by_part: BTreeMap<PartKey, Vec<(Duration, u64)>>,
-    by_name: BTreeMap<(&'a Arc<str>, i32), Vec<(Duration, u64)>>,
+    by_part: BTreeMap<PartKey, Bytes>,
+    by_name: BTreeMap<(&'a Arc<str>, i32), Bytes>,
 }
+
+/// When, and how many.
+type Bytes = Vec<(Duration, u64)>;
 
 impl<'a> SentBytes<'a> {
     fn new(ledger: &Ledger<'a>) -> SentBytes<'a> {
