@@ -191,7 +191,9 @@ impl Call {
             if let Some((by, known_again)) = v.lost {
                 v.delay(by).await;
                 let again = effect(&mut self.shared.state.lock());
-                if !(known_again && self.ask.op == Op::Create) {
+                // A server that knows the request again answers as it did, unless the file was unlinked meanwhile: then the
+                // request made another one.
+                if !(known_again && self.ask.op == Op::Create && again.is_err()) {
                     done = again;
                 }
             }

@@ -59,6 +59,22 @@ async fn a_lost_reply_makes_the_second_execution_find_the_first() {
 }
 
 #[madsim::test]
+async fn a_create_that_is_done_again_after_an_unlink_holds_the_second_file_alone() {
+    let m = Model::new(nfs(), 1);
+    let (a, b) = (m.process(1), m.process(2));
+    let (scope, ops) = (Scope::Host(1), Ops::of(&[Op::Create]));
+    m.inject(Fault::LostReply { scope, ops, by: Span(500.0, 500.0), verifier: true });
+    let asking = tokio::spawn(async move { a.create_new("f", D).await });
+    pass(100).await;
+    b.unlink("f").await.unwrap();
+    let file = asking.await.unwrap().unwrap();
+    assert_eq!(m.open_handles().iter().map(|h| h.is_unlinked).collect::<Vec<_>>(), [false]);
+    drop(file);
+    pass(1_000).await;
+    assert_eq!(m.open_handles(), [], "and what its creator closes is closed");
+}
+
+#[madsim::test]
 async fn what_is_gone_for_a_while_comes_back() {
     let m = Model::new(nfs(), 1);
     let a = m.process(1);
