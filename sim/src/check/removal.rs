@@ -9,7 +9,7 @@ use super::ledger::{Ledger, Mark, Part, PartKey};
 use super::retention::{Retention, Settings};
 use super::{Dial, Verdict};
 use crate::history::{Answer, BatchInfo, Code, Event, Index};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +115,8 @@ fn batches(part: &Part) -> Vec<Batch> {
 struct SentBytes<'a> {
     by_part: BTreeMap<PartKey, Bytes>,
     by_name: BTreeMap<(&'a Arc<str>, i32), Bytes>,
+    /// Checksums of what was sent where the topic was certain.
+    crcs: BTreeSet<(PartKey, u32)>,
 }
 
 /// When, and how many.
@@ -126,7 +128,10 @@ impl<'a> SentBytes<'a> {
         for sent in ledger.sent.values().filter(|s| !s.is_retry) {
             let (at, partition) = (sent.place, sent.place.partition);
             let list = match at.id {
-                Some(id) => all.by_part.entry((id, partition)).or_default(),
+                Some(id) => {
+                    all.crcs.insert(((id, partition), sent.batch.crc));
+                    all.by_part.entry((id, partition)).or_default()
+                }
                 None => all.by_name.entry((&at.topic, partition)).or_default(),
             };
             list.push((sent.at, u64::from(sent.batch.size)));
@@ -139,6 +144,10 @@ impl<'a> SentBytes<'a> {
         let of_name = part.topic.as_ref().and_then(|t| self.by_name.get(&(t, key.1)));
         let lists = self.by_part.get(key).into_iter().chain(of_name);
         let mut all: Vec<(Duration, u64)> = lists.flatten().copied().collect();
+        // Sent while the name was another topic's, and yet here: how early, nobody knows.
+        let known = batches(part).into_iter().map(|b| b.info);
+        let strays = known.filter(|info| !self.crcs.contains(&(*key, info.crc)));
+        all.extend(strays.map(|info| (Duration::ZERO, u64::from(info.size))));
         all.sort();
         let mut sum = 0;
         for (_, bytes) in &mut all {
