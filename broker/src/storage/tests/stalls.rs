@@ -305,41 +305,45 @@ async fn attempts_on_a_full_volume_leave_nothing_behind_that_keeps_it_full() {
     assert!(logs <= 2 && !names.iter().any(|n| n.ends_with(".tmp")), "{names:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_file_that_was_being_opened_when_its_partition_ended_does_not_stay_open() {
+/// A log whose file is being opened for a reader, and will be until the hang is released.
+async fn with_an_open_that_hangs() -> (Bed, crate::volume::Hang, tokio::task::JoinHandle<()>) {
     let bed = Bed::new();
     bed.put("a").await;
     let bed = bed.kill();
     bed.partition.marks().await.unwrap();
     let hang = bed.volume.hang(Op::Open, "/00000002-0");
-    let append = start(&bed, "b", Acks::All).await;
     let reader = bed.partition.clone();
     let bound = Bound::HighWatermark;
     let req = ReadRequest { from: Offset(0), max_bytes: 1000, at_least_one: true, bound };
-    let read = tokio::spawn(async move { reader.read(req).await });
+    let read = tokio::spawn(async move { drop(reader.read(req).await) });
+    hang.caught(1).await;
+    (bed, hang, read)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_being_opened_when_its_partition_ended_does_not_stay_open() {
+    let (bed, hang, read) = with_an_open_that_hangs().await;
+    let append = start(&bed, "b", Acks::All).await;
     hang.caught(2).await;
     bed.engine.abandon_topic(bed.partition.spec().topic_id).await;
     hang.release();
     assert!(append.wait().await.is_err());
-    drop(read.await);
+    read.await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bed.metrics.open_files.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_segment_that_was_being_opened_when_it_was_given_up_does_not_stay_open() {
-    let bed = Bed::new();
-    bed.put("a").await;
-    let bed = bed.kill();
-    bed.partition.marks().await.unwrap();
-    let hang = bed.volume.hang(Op::Open, "/00000002-0");
-    let reader = bed.partition.clone();
-    let bound = Bound::HighWatermark;
-    let req = ReadRequest { from: Offset(0), max_bytes: 1000, at_least_one: true, bound };
-    let read = tokio::spawn(async move { reader.read(req).await });
-    hang.caught(1).await;
-    bed.partition.delete_records(None).await.unwrap();
+    let (bed, hang, read) = with_an_open_that_hangs().await;
+    let unlink = bed.volume.hang(Op::Unlink, "/00000002-0");
+    let partition = bed.partition.clone();
+    let purge = tokio::spawn(async move { partition.delete_records(None).await });
+    // It was closed for the sake of this, and is opened only now.
+    unlink.caught(1).await;
     hang.release();
-    drop(read.await);
+    read.await.unwrap();
     assert_eq!(bed.metrics.open_files.get(), 0);
+    unlink.release();
+    purge.await.unwrap().unwrap();
 }
