@@ -25,14 +25,20 @@ async fn an_open_handle_believes_its_attributes_and_pages_for_a_while() {
     assert_eq!((kept.len().await.unwrap(), kept.read_at(0, 99).await.unwrap()), (11, "two, longer".into()));
 }
 
-#[madsim::test]
-async fn a_listing_and_a_missing_name_are_believed_until_an_own_create() {
-    let m = Model::new(nfs(), 1);
+/// A name that one process made and the other's host does not know of: it believes a listing, and that the name is missing.
+async fn unknown_to_another(m: &Model) -> Process {
     let (a, b) = (m.process(1), m.process(2));
     a.mkdir("d", D).await.unwrap();
     assert!(names(&b, "d").await.is_empty());
     assert!(b.open("d/f", D).await.err().unwrap().is_not_found());
     settled(&a, "d/f", "x").await;
+    b
+}
+
+#[madsim::test]
+async fn a_listing_and_a_missing_name_are_believed_until_an_own_create() {
+    let m = Model::new(nfs(), 1);
+    let b = unknown_to_another(&m).await;
     assert!(names(&b, "d").await.is_empty(), "a stale listing");
     assert!(b.open("d/f", D).await.err().unwrap().is_not_found(), "a stale missing name");
     b.create_new("d/mine", D).await.unwrap();
@@ -44,11 +50,7 @@ async fn a_listing_and_a_missing_name_are_believed_until_an_own_create() {
 #[madsim::test]
 async fn a_create_that_was_lost_shows_one_name_and_leaves_the_listing() {
     let m = Model::new(nfs(), 1);
-    let (a, b) = (m.process(1), m.process(2));
-    a.mkdir("d", D).await.unwrap();
-    assert!(names(&b, "d").await.is_empty());
-    assert!(b.open("d/f", D).await.err().unwrap().is_not_found());
-    settled(&a, "d/f", "x").await;
+    let b = unknown_to_another(&m).await;
     assert!(b.create_new("d/f", D).await.err().unwrap().is_already_exists());
     assert!(names(&b, "d").await.is_empty(), "as it was believed before");
     assert!(b.open("d/f", D).await.is_ok());
