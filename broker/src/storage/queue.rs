@@ -15,7 +15,9 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{oneshot, Notify};
+use tokio::time::{timeout_at, Instant};
 
 /// One batch on its way to the log.
 pub(super) struct Pending {
@@ -58,17 +60,29 @@ struct Gathering {
 pub struct Ticket {
     appended: Appended,
     done: Option<oneshot::Receiver<Result<(), AppendError>>>,
+    until: Instant,
 }
+
+/// What a waiter waits longer than the watchdog, which knows better what went wrong.
+const BEYOND_WATCHDOG: Duration = Duration::from_millis(500);
 
 impl Ticket {
     /// Waits until the batch is as durable as its `acks` asked.
+    ///
+    /// Not for much longer than the watchdog: one group after another may be slow, each of them fast enough for it. The batch
+    /// may then become durable all the same, as with any answer that is lost.
     pub async fn wait(self) -> Result<Appended, AppendError> {
-        match self.done {
-            None => Ok(self.appended),
+        let Some(done) = self.done else { return Ok(self.appended) };
+        match timeout_at(self.until, done).await {
             // A dropped sender is a partition that went away with its waiters.
-            Some(done) => done.await.unwrap_or(Err(AppendError::NotLeader)).map(|()| self.appended),
+            Ok(done) => done.unwrap_or(Err(AppendError::NotLeader)).map(|()| self.appended),
+            Err(_) => Err(too_late()),
         }
     }
+}
+
+fn too_late() -> AppendError {
+    AppendError::Storage("the volume was too slow for what waits before it".into())
 }
 
 impl Partition {
@@ -77,6 +91,7 @@ impl Partition {
     pub async fn start_append(self: &Arc<Self>, req: AppendRequest) -> Result<Ticket, AppendError> {
         let config = self.config();
         let now = self.shared.clock.wall_ms();
+        let until = Instant::now() + self.shared.config.sync_timeout + BEYOND_WATCHDOG;
         let header = batch::validate(&req.records, &config, now)?;
         if config.cleanup_policy.compact {
             super::records::require_keys(&req.records, &header, &self.shared.metrics)?;
@@ -90,10 +105,12 @@ impl Partition {
                 Unavailable::NotLeader => AppendError::NotLeader,
                 Unavailable::Storage(why) => AppendError::Storage(why),
             })?;
-            if let Some(answer) = self.enqueue(&req, &header, &config, now) {
+            if let Some(answer) = self.enqueue(&req, &header, &config, (now, until)) {
                 return answer;
             }
-            changed.await;
+            if timeout_at(until, changed).await.is_err() {
+                return Err(too_late());
+            }
         }
     }
 
@@ -103,7 +120,7 @@ impl Partition {
         req: &AppendRequest,
         header: &Header,
         config: &TopicConfig,
-        now: i64,
+        (now, until): (i64, Instant),
     ) -> Option<Result<Ticket, AppendError>> {
         let mut state = self.state.lock();
         let Life::Leading(leader) = &mut state.life else { return None };
@@ -124,7 +141,7 @@ impl Partition {
                     Appended { base_offset: b.base, last_offset: b.last, log_append_time: time, log_start };
                 // The first try may still be on its way: the retry waits for the same sync.
                 let done = (b.last >= durable).then(|| leader.wait(b.last.plus(1), req.acks));
-                return Some(Ok(Ticket { appended, done }));
+                return Some(Ok(Ticket { appended, done, until }));
             }
             Ok(None) => {}
         }
@@ -152,7 +169,7 @@ impl Partition {
         };
         let done = Some(leader.wait(end, req.acks));
         self.wake_committer(leader);
-        Some(Ok(Ticket { appended, done }))
+        Some(Ok(Ticket { appended, done, until }))
     }
 
     fn wake_committer(self: &Arc<Self>, leader: &mut Leader) {

@@ -54,6 +54,37 @@ async fn a_hung_sync_fails_its_waiters_in_time_and_the_partition_heals_under_a_n
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_waits_behind_several_slow_groups_is_answered_in_time_as_well() {
+    // Each of them is fast enough for the watchdog.
+    let bed = Bed::new();
+    bed.put("acked").await;
+    let first = bed.volume.hang(Op::Sync, ".log");
+    let slow = start(&bed, "slow", Acks::All).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let behind = start(&bed, "behind", Acks::All).await;
+    let before = tokio::time::Instant::now();
+    let stages = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        first.release();
+        let second = bed.volume.hang(Op::Sync, ".log");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        second.release();
+    };
+    let answered = async {
+        let answer = behind.wait().await;
+        assert!(matches!(answer, Err(AppendError::Storage(_))), "{answer:?}");
+        before.elapsed()
+    };
+    let (slow, waited, ()) = futures::join!(slow.wait(), answered, stages);
+    slow.expect("nothing was wrong with it");
+    assert!(waited >= Duration::from_secs(30) && waited <= Duration::from_secs(31), "{waited:?}");
+    // The partition led on all the time, and what was too late for its sender is there.
+    let bodies: Vec<String> = bed.bodies(0).await.into_iter().map(|b| b.1).collect();
+    assert_eq!(bodies, ["acked", "slow", "behind"]);
+    assert_eq!(bed.metrics.stalled_partitions.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_hung_partition_does_not_hold_up_another() {
     let bed = Bed::new();
     let other = bed.engine.attach(PartitionSpec {
