@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, Notify};
-use tokio::time::{timeout_at, Instant};
+use tokio::time::{timeout, Instant};
 
 /// One batch on its way to the log.
 pub(super) struct Pending {
@@ -73,12 +73,16 @@ impl Ticket {
     /// may then become durable all the same, as with any answer that is lost.
     pub async fn wait(self) -> Result<Appended, AppendError> {
         let Some(done) = self.done else { return Ok(self.appended) };
-        match timeout_at(self.until, done).await {
+        match timeout(left(self.until), done).await {
             // A dropped sender is a partition that went away with its waiters.
             Ok(done) => done.unwrap_or(Err(AppendError::NotLeader)).map(|()| self.appended),
             Err(_) => Err(too_late()),
         }
     }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 fn too_late() -> AppendError {
@@ -108,7 +112,7 @@ impl Partition {
             if let Some(answer) = self.enqueue(&req, &header, &config, (now, until)) {
                 return answer;
             }
-            if timeout_at(until, changed).await.is_err() {
+            if timeout(left(until), changed).await.is_err() {
                 return Err(too_late());
             }
         }
