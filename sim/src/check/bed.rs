@@ -67,11 +67,11 @@ impl Story {
     pub fn done(&mut self, sent: Index, base: i64) -> Index {
         let log_start = self.log_start;
         let answer = Ok(Produced { code: 0, base, log_start });
-        self.record(Event::ProduceDone { who: Who(0), sent, from: Some(FIRST_HOST), answer })
+        self.record(Event::ProduceDone { who: Who(0), sent, from: Some(FIRST_HOST), arrived: None, answer })
     }
 
     pub fn answered(&mut self, sent: Index, answer: Answer<Produced>) -> Index {
-        self.record(Event::ProduceDone { who: Who(0), sent, from: Some(FIRST_HOST), answer })
+        self.record(Event::ProduceDone { who: Who(0), sent, from: Some(FIRST_HOST), arrived: None, answer })
     }
 
     /// One batch, sent, stored and acknowledged.

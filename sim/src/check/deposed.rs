@@ -132,7 +132,7 @@ mod tests {
     /// Tells of a batch that is stored nowhere.
     fn acknowledge(story: &mut Story, sent: Index, from: IpAddr) {
         let answer = Ok(Produced { code: 0, base: story.end(), log_start: 0 });
-        story.record(Event::ProduceDone { who: Who(0), sent, from: Some(from), answer });
+        story.record(Event::ProduceDone { who: Who(0), sent, from: Some(from), arrived: None, answer });
     }
 
     fn send(story: &mut Story) -> Index {

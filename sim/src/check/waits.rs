@@ -29,7 +29,8 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
                 vec![event],
             );
         }
-        let took = stamped.at.saturating_sub(wait.started);
+        let came = wait.came.unwrap_or(stamped.at);
+        let took = came.saturating_sub(wait.started);
         if took > bound + wait.patience && wait.was_sent && quiet.was(wait.started, stamped.at) {
             let what =
                 format!("{} took {took:?}, {:?} at most are allowed", wait.what, bound + wait.patience);
@@ -42,6 +43,8 @@ struct Wait {
     what: &'static str,
     started: Duration,
     sent: Option<Index>,
+    /// When the answer came, where the client may have been late to look.
+    came: Option<Duration>,
     /// What the request itself allows on top.
     patience: Duration,
     was_sent: bool,
@@ -53,13 +56,13 @@ fn wait(ledger: &Ledger, event: &Event) -> Option<Wait> {
     fn of<T>(what: &'static str, started: Duration, sent: Option<Index>, answer: &Answer<T>) -> Option<Wait> {
         let was_sent = !matches!(answer, Err(Lost::NotSent(_)));
         let is_garbled = matches!(answer, Err(Lost::Garbled(_)));
-        Some(Wait { what, started, sent, patience: Duration::ZERO, was_sent, is_garbled })
+        Some(Wait { what, started, sent, came: None, patience: Duration::ZERO, was_sent, is_garbled })
     }
     let begun = |sent: &Index| (ledger.at(*sent), Some(*sent));
     match event {
-        Event::ProduceDone { sent, answer, .. } => {
+        Event::ProduceDone { sent, arrived, answer, .. } => {
             let (at, sent) = begun(sent);
-            of("a produce", at, sent, answer)
+            Some(Wait { came: *arrived, ..of("a produce", at, sent, answer)? })
         }
         Event::FetchDone { started, answer, .. } => {
             // No consumer here asks the broker to wait for longer.

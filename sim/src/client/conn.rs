@@ -4,7 +4,7 @@
 //! A request that was handed over counts as sent, whatever becomes of the connection. The connection is
 //! given up as a whole: when it ends, all that wait on it are cut off.
 
-use crate::history::Lost;
+use crate::history::{now, Lost};
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -29,12 +29,15 @@ pub struct Conn {
     correlation_id: i32,
 }
 
+/// Is told what came, and when.
+type Waiter = oneshot::Sender<(Duration, Result<Bytes, Lost>)>;
+
 #[derive(Default)]
 struct Shared(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(i32, oneshot::Sender<Result<Bytes, Lost>>)>,
+    waiting: VecDeque<(i32, Waiter)>,
     ended: Option<String>,
 }
 
@@ -47,27 +50,27 @@ impl Shared {
             std::mem::take(&mut state.waiting)
         };
         for (_, waiter) in waiting {
-            let _ = waiter.send(Err(Lost::CutOff(why.to_owned())));
+            let _ = waiter.send((now(), Err(Lost::CutOff(why.to_owned()))));
         }
     }
 }
 
 /// An answer that is still to come.
 pub struct Pending {
-    answer: oneshot::Receiver<Result<Bytes, Lost>>,
+    answer: oneshot::Receiver<(Duration, Result<Bytes, Lost>)>,
     shared: Arc<Shared>,
 }
 
 impl Pending {
     /// The answer's frame behind the correlation id. When it is late the connection ends, as with any Kafka
-    /// client: what comes later on it would not be believed.
-    pub async fn wait(self, deadline: Duration) -> Result<Bytes, Lost> {
+    /// client: what comes later on it would not be believed. With it, when it came: whoever waits may be late to look.
+    pub async fn wait(self, deadline: Duration) -> (Duration, Result<Bytes, Lost>) {
         match tokio::time::timeout(deadline, self.answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Lost::CutOff("the connection was dropped".into())),
+            Ok(Err(_)) => (now(), Err(Lost::CutOff("the connection was dropped".into()))),
             Err(_) => {
                 self.shared.end("an earlier request timed out");
-                Err(Lost::TimedOut)
+                (now(), Err(Lost::TimedOut))
             }
         }
     }
@@ -166,11 +169,12 @@ fn deliver(shared: &Shared, mut frame: Bytes) -> bool {
     };
     let id = if frame.len() >= 4 { frame.get_i32() } else { -1 };
     if id != expected {
-        let _ = waiter.send(Err(Lost::Garbled(format!("an answer to request {id}, not {expected}"))));
+        let _ =
+            waiter.send((now(), Err(Lost::Garbled(format!("an answer to request {id}, not {expected}")))));
         shared.end("an answer out of order");
         return false;
     }
     // Whoever gave up waiting has dropped the receiver.
-    let _ = waiter.send(Ok(frame));
+    let _ = waiter.send((now(), Ok(frame)));
     true
 }

@@ -81,7 +81,13 @@ impl<R: Request> InFlight<R> {
     }
 
     pub async fn answer(self) -> Result<R::Response, Lost> {
-        decode::<R>(self.version, self.pending.wait(self.deadline).await?)
+        self.answer_and_when().await.1
+    }
+
+    /// The answer, and when it came.
+    pub async fn answer_and_when(self) -> (Duration, Result<R::Response, Lost>) {
+        let (at, frame) = self.pending.wait(self.deadline).await;
+        (at, frame.and_then(|frame| decode::<R>(self.version, frame)))
     }
 }
 

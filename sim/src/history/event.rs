@@ -187,6 +187,8 @@ pub enum Event {
         sent: Index,
         /// Whose answer it is; `None` if the request was not sent.
         from: Option<IpAddr>,
+        /// When the answer came, if there was one: the client may have been busy, and late to look.
+        arrived: Option<Duration>,
         answer: Answer<Produced>,
     },
     /// A producer id was given out. `before`: the one that is renewed (KIP-360).

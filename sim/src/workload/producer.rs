@@ -64,6 +64,7 @@ struct Landed {
     flight: u64,
     sent: Index,
     from: Option<IpAddr>,
+    arrived: Option<Duration>,
     answer: Answer<Produced>,
 }
 
@@ -226,15 +227,15 @@ impl Run {
                 Err(lost) => Err(lost),
             }
         };
-        self.settle(Landed { line, flight: number, sent, from: None, answer });
+        self.settle(Landed { line, flight: number, sent, from: None, arrived: None, answer });
     }
 
     /// Records what became of a batch, and decides what follows from it.
     fn settle(&mut self, landed: Landed) {
-        let Landed { line, flight, sent, from, answer } = landed;
+        let Landed { line, flight, sent, from, arrived, answer } = landed;
         let who = self.user.who;
         let wrong_leader = matches!(answer, Ok(Produced { code: 3 | 5 | 6 | 56, .. }));
-        self.user.record(Event::ProduceDone { who, sent, from, answer: answer.clone() });
+        self.user.record(Event::ProduceDone { who, sent, from, arrived, answer: answer.clone() });
         if wrong_leader || answer.is_err() {
             self.user.client.forget_roles();
         }
@@ -285,12 +286,13 @@ fn verdict(answer: &Answer<Produced>, is_idempotent: bool) -> Verdict {
 
 async fn land(line: Line, flight: u64, sent: Index, in_flight: InFlight<ProduceRequest>) -> Landed {
     let from = Some(in_flight.addr().ip());
-    let answer = in_flight.answer().await.and_then(|response| {
+    let (at, answer) = in_flight.answer_and_when().await;
+    let answer = answer.and_then(|response| {
         let row = response.responses.first().and_then(|t| t.partition_responses.first());
         let row = row.ok_or_else(|| Lost::Garbled("a produce response without a row".into()))?;
         Ok(Produced { code: row.error_code, base: row.base_offset, log_start: row.log_start_offset })
     });
-    Landed { line, flight, sent, from, answer }
+    Landed { line, flight, sent, from, arrived: Some(at), answer }
 }
 
 pub(super) fn produce_request(topic: &str, partition: i32, acks: i16, records: Bytes) -> ProduceRequest {
@@ -349,14 +351,14 @@ impl User {
         let sent = self.record(Event::ProduceSent { who, at, acks: -1, batch, retry_of: None });
         let request = produce_request(&line.0, line.1, -1, bytes);
         let target = Target::Leader(line.0.clone(), line.1);
-        let (from, answer) = match self.client.start(&target, version::PRODUCE, &request).await {
+        let (from, arrived, answer) = match self.client.start(&target, version::PRODUCE, &request).await {
             Ok(in_flight) => {
                 let landed = land(line.clone(), number, sent, in_flight).await;
-                (landed.from, landed.answer)
+                (landed.from, landed.arrived, landed.answer)
             }
-            Err(lost) => (None, Err(lost)),
+            Err(lost) => (None, None, Err(lost)),
         };
-        self.record(Event::ProduceDone { who, sent, from, answer: answer.clone() });
+        self.record(Event::ProduceDone { who, sent, from, arrived, answer: answer.clone() });
         if !matches!(answer, Ok(Produced { code: 0, .. })) {
             self.client.disconnect();
         }
