@@ -90,8 +90,8 @@ fn too_late() -> AppendError {
 }
 
 impl Partition {
-    /// Validates and queues one batch. Waits while the partition opens or its queue is full. Batches
-    /// get their offsets in the order in which calls to this return.
+    /// Validates and queues one batch. Waits while the partition opens, and a little longer than the watchdog while its queue
+    /// is full. Batches get their offsets in the order in which calls to this return.
     pub async fn start_append(self: &Arc<Self>, req: AppendRequest) -> Result<Ticket, AppendError> {
         let config = self.config();
         let now = self.shared.clock.wall_ms();

@@ -183,6 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_came_in_time_is_fine_though_its_client_was_late_to_look() {
+        for (came, broken) in [(31, vec![]), (33, vec!["P11"])] {
+            let mut story = Story::new();
+            let bytes = story.make(Identity::NONE);
+            let sent = story.send(&bytes, -1, None);
+            let arrived = Some(story.now + seconds(came));
+            story.now += seconds(40);
+            let answer = Ok(Produced { code: 56, base: -1, log_start: -1 });
+            story.record(Event::ProduceDone { who: Who(0), sent, from: Some(FIRST_HOST), arrived, answer });
+            assert_eq!(story.broken(), broken, "after {came} s");
+        }
+    }
+
+    #[test]
     fn a_broker_that_is_gone_or_paused_and_a_network_that_is_cut_excuse() {
         for life in [Life::Killed, Life::PowerCut, Life::Paused, Life::Term] {
             let event = Event::Broker { broker: 0, host: crate::history::FIRST_HOST, life };

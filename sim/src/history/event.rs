@@ -187,7 +187,8 @@ pub enum Event {
         sent: Index,
         /// Whose answer it is; `None` if the request was not sent.
         from: Option<IpAddr>,
-        /// When the answer came, if there was one: the client may have been busy, and late to look.
+        /// When the answer came, or it was clear that none comes: the client may have been busy, and late to look.
+        /// `None` if the request was not sent.
         arrived: Option<Duration>,
         answer: Answer<Produced>,
     },

@@ -2,10 +2,11 @@
 //! comes back by itself.
 
 use super::bed::*;
+use crate::config::StorageConfig;
 use crate::storage::batch::testing;
 use crate::storage::*;
 use crate::types::Offset;
-use crate::volume::{Hang, Op};
+use crate::volume::{Hang, MemVolume, Op};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -81,6 +82,36 @@ async fn whoever_waits_behind_several_slow_groups_is_answered_in_time_as_well() 
     // The partition led on all the time, and what was too late for its sender is there.
     let bodies: Vec<String> = bed.bodies(0).await.into_iter().map(|b| b.1).collect();
     assert_eq!(bodies, ["acked", "slow", "behind"]);
+    assert_eq!(bed.metrics.stalled_partitions.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_room_in_the_queue_is_answered_in_time_as_well() {
+    let cramped = StorageConfig { queue_bytes: 1, ..small() };
+    let bed = Bed::with(MemVolume::new(), cramped, small_topic());
+    bed.put("acked").await;
+    let hang = bed.volume.hang(Op::Sync, ".log");
+    // One is with the volume, one in the queue; the others find no room, and when there is some only one of them gets it.
+    let _slow = start(&bed, "slow", Acks::All).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let _queued = start(&bed, "queued", Acks::All).await;
+    let before = tokio::time::Instant::now();
+    let slow_groups = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        hang.release();
+        let second = bed.volume.hang(Op::Sync, ".log");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        second.release();
+    };
+    let waits = || async {
+        let answer = bed.append(testing::plain(1, b"waits")).await;
+        assert!(matches!(answer, Err(AppendError::Storage(_))), "{answer:?}");
+        before.elapsed()
+    };
+    let (one, other, ()) = futures::join!(waits(), waits(), slow_groups);
+    for waited in [one, other] {
+        assert!(waited >= Duration::from_secs(30) && waited <= Duration::from_secs(31), "{waited:?}");
+    }
     assert_eq!(bed.metrics.stalled_partitions.get(), 0);
 }
 
