@@ -7,6 +7,7 @@
 //!
 //! Each checker takes time near linear in the number of events.
 
+mod bystanders;
 mod deposed;
 mod epochs;
 mod groups;
@@ -159,6 +160,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     groups::check(&ledger, &mut verdict);
     lookup::check(&ledger, &mut verdict);
     recovery::check(&ledger, &mut verdict);
+    bystanders::check(&ledger, &mut verdict);
     waits::check(&ledger, &mut verdict);
     tidy::check(&ledger, &mut verdict);
     verdict.violations.sort_by_key(|v| v.at);
