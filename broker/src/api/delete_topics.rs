@@ -117,6 +117,7 @@ mod tests {
         for (name, id) in [("a", A), ("b", B)] {
             let id = TopicId(id);
             let topic = TopicImage {
+                leaders: Vec::new(),
                 name: name.to_owned(),
                 id,
                 partitions: 1,

@@ -1,8 +1,8 @@
 //! DescribeCluster (KIP-700; endpoint types, KIP-919): the brokers and the controller.
 
-use super::{operations, RequestContext};
+use super::{members, operations, RequestContext};
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
-use kafka_protocol::messages::{BrokerId, DescribeClusterRequest, DescribeClusterResponse};
+use kafka_protocol::messages::{DescribeClusterRequest, DescribeClusterResponse};
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
 
@@ -17,18 +17,19 @@ pub async fn handle(cx: &RequestContext, req: DescribeClusterRequest) -> Describ
             .with_error_message(Some(StrBytes::from_static_str(message)));
     }
     let broker = &cx.broker;
-    let (host, port) = &broker.advertised;
-    let id = BrokerId(broker.cluster.broker_id().0);
-    let this = DescribeClusterBroker::default()
-        .with_broker_id(id)
-        .with_host(StrBytes::from_string(host.clone()))
-        .with_port(i32::from(*port))
-        .with_rack(None);
+    let members = members::members(cx);
+    let brokers = members.iter().map(|m| {
+        DescribeClusterBroker::default()
+            .with_broker_id(m.id)
+            .with_host(m.host.clone())
+            .with_port(m.port)
+            .with_rack(None)
+    });
     response
         .with_error_message(None)
         .with_cluster_id(StrBytes::from_string(broker.cluster.cluster_id().to_owned()))
-        .with_controller_id(id)
-        .with_brokers(vec![this])
+        .with_controller_id(members::controller(&broker.cluster.image(), &members))
+        .with_brokers(brokers.collect())
         .with_cluster_authorized_operations(operations::on_cluster(req.include_cluster_authorized_operations))
 }
 

@@ -1,4 +1,4 @@
-//! FindCoordinator (batched keys: KIP-699). This broker coordinates every group.
+//! FindCoordinator (batched keys: KIP-699). A group's coordinator is whoever has its slot.
 //!
 //! Transactions are not served, and the refusal says so in its message. Its code depends on the version, which
 //! tells the family of clients. From version 3 on it is that of InitProducerId, UNSUPPORTED_VERSION (35): the
@@ -7,7 +7,10 @@
 //! to version 2 the code is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which ends `init_transactions()` at once,
 //! fatally, with the message beside it.
 
+use super::members::{members, Member};
 use super::RequestContext;
+use crate::cluster::ClusterImage;
+use crate::coordinator::slot_of;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::{BrokerId, FindCoordinatorRequest, FindCoordinatorResponse};
 use kafka_protocol::protocol::StrBytes;
@@ -21,20 +24,27 @@ const FLEXIBLE: i16 = 3;
 const BATCHED: i16 = 4;
 
 pub async fn handle(cx: &RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse {
-    let found = match req.key_type {
-        GROUP => this_broker(cx),
+    let members = members(cx);
+    let image = cx.broker.cluster.image();
+    let find = |key: &StrBytes| match req.key_type {
+        GROUP => of_group(&image, &members, key),
         TRANSACTION => none(refusal(cx.api_version), "transactions are not served"),
         _ => none(ResponseError::InvalidRequest, "unknown coordinator type"),
     };
-    shape(cx.api_version, req.coordinator_keys, found)
+    if cx.api_version < BATCHED {
+        return shape(cx.api_version, vec![find(&req.key)]);
+    }
+    let found = req.coordinator_keys.iter().map(|key| find(key).with_key(key.clone()));
+    shape(cx.api_version, found.collect())
 }
 
-fn this_broker(cx: &RequestContext) -> Coordinator {
-    let (host, port) = &cx.broker.advertised;
-    Coordinator::default()
-        .with_node_id(BrokerId(cx.broker.cluster.broker_id().0))
-        .with_host(StrBytes::from_string(host.clone()))
-        .with_port(i32::from(*port))
+/// Whoever has the group's slot, if that broker may be there.
+fn of_group(image: &ClusterImage, members: &[Member], group: &str) -> Coordinator {
+    let id = image.coordinator(slot_of(group)).map(|id| BrokerId(id.0));
+    match members.iter().find(|m| Some(m.id) == id) {
+        Some(m) => Coordinator::default().with_node_id(m.id).with_host(m.host.clone()).with_port(m.port),
+        None => none(ResponseError::CoordinatorNotAvailable, "no broker coordinates this group now"),
+    }
 }
 
 /// What a transactional producer is told in this version.
@@ -54,12 +64,12 @@ fn none(error: ResponseError, why: &'static str) -> Coordinator {
         .with_error_message(Some(StrBytes::from_static_str(why)))
 }
 
-/// One coordinator as the version has it.
-fn shape(version: i16, keys: Vec<StrBytes>, found: Coordinator) -> FindCoordinatorResponse {
+/// Coordinators as the version has them; before version 4 there is one.
+fn shape(version: i16, found: Vec<Coordinator>) -> FindCoordinatorResponse {
     if version >= BATCHED {
-        let coordinators = keys.into_iter().map(|key| found.clone().with_key(key)).collect();
-        return FindCoordinatorResponse::default().with_coordinators(coordinators);
+        return FindCoordinatorResponse::default().with_coordinators(found);
     }
+    let found = found.into_iter().next().unwrap_or_default();
     FindCoordinatorResponse::default()
         .with_error_code(found.error_code)
         .with_error_message(found.error_message)
@@ -91,7 +101,7 @@ mod tests {
                 Coordinator::default().with_host(StrBytes::from_static_str("h")).with_port(1),
                 none(ResponseError::UnsupportedVersion, "no"),
             ] {
-                let response = shape(version, vec![StrBytes::from_static_str("g")], found);
+                let response = shape(version, vec![found]);
                 response.encode(&mut BytesMut::new(), version).unwrap();
                 assert_eq!(response.coordinators.len(), usize::from(version >= BATCHED));
             }

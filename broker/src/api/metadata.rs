@@ -13,6 +13,7 @@
 //! a broker without one says is where to go, and there it will refuse.
 
 use super::deadline::Deadline;
+use super::members::{self, Member};
 use super::partition_budget::PartitionBudget;
 use super::refusal::Refusal;
 use super::side_by_side::side_by_side;
@@ -38,7 +39,8 @@ const CREATION_MS: i32 = 15_000;
 pub async fn handle(cx: &RequestContext, req: MetadataRequest) -> MetadataResponse {
     let cluster = &cx.broker.cluster;
     let this = BrokerId(cluster.broker_id().0);
-    let show = Show { cx, this, operations: req.include_topic_authorized_operations };
+    let show =
+        Show { cx, this, members: members::members(cx), operations: req.include_topic_authorized_operations };
     let topics = match wanted(cx.api_version, req.topics) {
         None => cluster.image().topics.values().map(|t| show.topic(t)).collect(),
         Some(wanted) => {
@@ -48,16 +50,17 @@ pub async fn handle(cx: &RequestContext, req: MetadataRequest) -> MetadataRespon
             wanted.iter().map(|w| show.wanted(w, &image, &made)).collect()
         }
     };
-    let (host, port) = &cx.broker.advertised;
-    let broker = MetadataResponseBroker::default()
-        .with_node_id(this)
-        .with_host(StrBytes::from_string(host.clone()))
-        .with_port(i32::from(*port))
-        .with_rack(None);
+    let brokers = show.members.iter().map(|m| {
+        MetadataResponseBroker::default()
+            .with_node_id(m.id)
+            .with_host(m.host.clone())
+            .with_port(m.port)
+            .with_rack(None)
+    });
     MetadataResponse::default()
-        .with_brokers(vec![broker])
+        .with_brokers(brokers.collect())
         .with_cluster_id(Some(StrBytes::from_string(cluster.cluster_id().to_owned())))
-        .with_controller_id(this)
+        .with_controller_id(members::controller(&cluster.image(), &show.members))
         .with_topics(topics)
         .with_cluster_authorized_operations(operations::on_cluster(req.include_cluster_authorized_operations))
 }
@@ -148,6 +151,7 @@ fn shown_error(error: ResponseError) -> ResponseError {
 struct Show<'a> {
     cx: &'a RequestContext,
     this: BrokerId,
+    members: Vec<Member>,
     /// Whether authorized operations are asked for.
     operations: bool,
 }
@@ -174,8 +178,10 @@ impl Show<'_> {
     fn topic(&self, topic: &Arc<TopicImage>) -> MetadataResponseTopic {
         let engine = self.cx.broker.cluster.engine();
         let partitions = (0..topic.partitions).map(|index| {
+            let leader = topic.leader(index).map(|id| BrokerId(id.0));
+            let leader = leader.filter(|id| self.members.iter().any(|m| m.id == *id));
             let status = engine.get(topic.id, index).map(|p| p.status());
-            partition(index, status.as_ref(), self.this)
+            partition(index, leader, status.filter(|_| leader == Some(self.this)).as_ref(), self.this)
         });
         MetadataResponseTopic::default()
             .with_name(Some(topic_name(&topic.name)))
@@ -205,18 +211,26 @@ fn unknown_id(id: TopicId, version: i16) -> MetadataResponseTopic {
         .with_error_code(ResponseError::UnknownTopicId.code())
 }
 
-fn partition(index: i32, status: Option<&PartitionStatus>, this: BrokerId) -> MetadataResponsePartition {
+fn partition(
+    index: i32,
+    leader: Option<BrokerId>,
+    status: Option<&PartitionStatus>,
+    this: BrokerId,
+) -> MetadataResponsePartition {
     // A closed partition opens when it is used, a stalled one by itself: both are found here.
-    let led = status.filter(|s| !matches!(s.life, LifeName::Relinquished | LifeName::Abandoned));
+    let led = |s: &PartitionStatus| !matches!(s.life, LifeName::Relinquished | LifeName::Abandoned);
+    let leader = leader.filter(|id| *id != this || status.is_some_and(led));
     let epoch = status.map(|s| s.epoch).filter(|e| *e > Epoch::default());
     let shown = MetadataResponsePartition::default()
         .with_partition_index(index)
-        .with_leader_epoch(epoch.map_or(UNKNOWN_EPOCH, Epoch::wire))
-        .with_replica_nodes(vec![this])
-        .with_isr_nodes(vec![this]);
-    match led {
-        Some(_) => shown.with_leader_id(this),
-        None => shown.with_leader_id(NO_LEADER).with_error_code(ResponseError::LeaderNotAvailable.code()),
+        .with_leader_epoch(epoch.map_or(UNKNOWN_EPOCH, Epoch::wire));
+    match leader {
+        Some(id) => shown.with_leader_id(id).with_replica_nodes(vec![id]).with_isr_nodes(vec![id]),
+        None => shown
+            .with_leader_id(NO_LEADER)
+            .with_replica_nodes(vec![this])
+            .with_isr_nodes(vec![this])
+            .with_error_code(ResponseError::LeaderNotAvailable.code()),
     }
 }
 
@@ -293,7 +307,7 @@ mod tests {
             bytes: 0,
         };
         let shown = |status: Option<PartitionStatus>| {
-            let p = partition(0, status.as_ref(), ME);
+            let p = partition(0, Some(ME), status.as_ref(), ME);
             (p.error_code, p.leader_id.0, p.leader_epoch)
         };
         assert_eq!(shown(Some(status(LifeName::Leading, 5))), (0, 7, 5));

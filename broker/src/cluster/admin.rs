@@ -6,6 +6,7 @@ use super::error::StartError;
 use super::lease::Lease;
 use super::metadata::{Metadata, TopicMeta};
 use super::names::check_topic_name;
+use super::roster::View;
 use super::{ClusterImage, TopicImage};
 use crate::config::BrokerConfig;
 use crate::metrics::Metrics;
@@ -91,6 +92,11 @@ impl Cluster {
         &self.core.cluster_id
     }
 
+    /// Brokers that may be there, with where clients reach them.
+    pub fn members(&self) -> Arc<View> {
+        self.core.roster.view()
+    }
+
     pub fn image(&self) -> Arc<ClusterImage> {
         self.core.controller.image()
     }
@@ -157,7 +163,8 @@ impl Core {
         let defaults = self.controller.defaults().clone();
         checked_overrides(&defaults, &new.overrides)?;
         self.change(dry_run, move |m| {
-            let topic = TopicMeta { id, partitions: new.partitions, configs: new.overrides };
+            let leaders = Vec::new();
+            let topic = TopicMeta { id, partitions: new.partitions, configs: new.overrides, leaders };
             m.create_topic(&new.name, topic.clone())?;
             Ok(Arc::new(TopicImage::new(&new.name, &topic, &defaults)))
         })

@@ -9,25 +9,30 @@
 //! stand (as with any request whose answer is lost).
 
 use super::admin::AdminError;
+use super::assign;
 use super::election::{Candidate, Election, ElectionError};
 use super::error::StartError;
 use super::files;
 use super::image::ClusterImage;
+use super::layout::LeaseKey;
 use super::lease::Lease;
 use super::membership::Identity;
 use super::metadata::{Metadata, Stamp};
 use super::partitions::Partitions;
+use super::roster::{Roster, View};
+use super::seat::Seat;
 use super::store::{Store, WriteError};
 use crate::config::TopicConfig;
 use crate::rt::Env;
 use crate::storage::{Fence, PartitionSpec};
 use crate::types::Epoch;
 use arc_swap::ArcSwap;
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, Notify};
+use tokio::sync::{mpsc, oneshot, watch, Notify};
 
 /// Changes that share one write at most; more wait for the next.
 const BATCH: usize = 1024;
@@ -45,6 +50,7 @@ pub(super) struct Change {
 
 /// What all tasks see of the controller.
 pub(super) struct Controller {
+    me: Arc<Identity>,
     pub lease: Arc<Lease>,
     pub partitions: Arc<dyn Partitions>,
     defaults: Arc<TopicConfig>,
@@ -55,18 +61,27 @@ pub(super) struct Controller {
     /// The lease under which this broker is in office; 0 is "not".
     office: AtomicU64,
     changes: mpsc::Sender<Change>,
+    /// Makes the next heartbeat go out at once.
+    hurry: Arc<Notify>,
+    /// Held while something is shown, so that pictures follow each other in order.
+    showing: Mutex<()>,
     /// Notified when there may be something to delete.
     pub deletions: Notify,
 }
 
 impl Controller {
     pub fn new(
+        me: Arc<Identity>,
+        hurry: Arc<Notify>,
         lease: Arc<Lease>,
         partitions: Arc<dyn Partitions>,
         defaults: Arc<TopicConfig>,
     ) -> (Arc<Self>, mpsc::Receiver<Change>) {
         let (changes, queue) = mpsc::channel(BATCH);
         let controller = Controller {
+            me,
+            hurry,
+            showing: Mutex::new(()),
             lease,
             partitions,
             defaults,
@@ -127,17 +142,28 @@ impl Controller {
         }
     }
 
-    /// Shows what is durable now.
+    /// The last change that is shown here, with the epoch of the controller that made it.
+    pub fn latest(&self) -> (Epoch, u64) {
+        let metadata = self.metadata.load();
+        (metadata.controller.map_or(Epoch(0), |stamp| stamp.epoch), metadata.change)
+    }
+
+    /// Shows what is durable now, unless something later is shown already.
     ///
-    /// New partitions are attached before their topic can be seen, so that whoever sees it finds them.
-    fn publish(&self, metadata: Metadata) {
+    /// New partitions are known to the engine before their topic can be seen, so that whoever sees it finds them.
+    pub fn publish(&self, metadata: Metadata) {
+        let _showing = self.showing.lock();
+        let epoch = metadata.controller.map_or(Epoch(0), |stamp| stamp.epoch);
+        if (epoch, metadata.change) < self.latest() {
+            return;
+        }
         let before = self.image.load_full();
         let after = before.next(&metadata, &self.defaults);
         for (name, topic) in &after.topics {
             let old = before.topics.get(name).filter(|old| old.id == topic.id);
             let had = old.map_or(0, |old| old.partitions);
             for index in had..topic.partitions {
-                self.partitions.attach(PartitionSpec {
+                self.partitions.know(PartitionSpec {
                     topic: name.clone(),
                     topic_id: topic.id,
                     index,
@@ -149,12 +175,37 @@ impl Controller {
                 self.partitions.reconfigure(topic.id, topic.config.clone());
             }
         }
+        for gone in before.names.keys().filter(|id| !after.names.contains_key(id)) {
+            let (partitions, gone) = (self.partitions.clone(), *gone);
+            tokio::spawn(async move { partitions.abandon_topic(gone).await });
+        }
         let deleting = !metadata.deleting.is_empty();
+        self.epoch.fetch_max(epoch.0, SeqCst);
         self.metadata.store(Arc::new(metadata));
         self.image.store(Arc::new(after));
+        self.assign();
         if deleting {
             self.deletions.notify_one();
         }
+    }
+
+    /// The lease is another one: what was assigned under the last one is void.
+    pub fn lease_changed(&self) {
+        let _showing = self.showing.lock();
+        self.assign();
+    }
+
+    fn assign(&self) {
+        let number = self.lease.right().and_then(|token| u32::try_from(token).ok());
+        let mine = number.map(|number| LeaseKey { broker: self.me.broker, number });
+        let assigned = mine.map_or_else(BTreeSet::new, |mine| self.image.load().assigned(mine));
+        self.partitions.assign(assigned);
+    }
+
+    /// Lets the heartbeats say what this broker made durable as controller, or that it is none.
+    fn announce(&self, office: Option<(Epoch, u64)>) {
+        *self.me.office.lock() = office;
+        self.hurry.notify_one();
     }
 }
 
@@ -170,7 +221,9 @@ pub(super) struct ControllerTask {
     pub me: Arc<Identity>,
     pub controller: Arc<Controller>,
     pub election: Arc<dyn Election>,
+    pub roster: Arc<Roster>,
     pub queue: mpsc::Receiver<Change>,
+    pub seat: Seat,
     /// How long one write of the metadata may take.
     pub write_limit: Duration,
 }
@@ -184,12 +237,26 @@ impl ControllerTask {
                 let token = office.token;
                 self.serve(office).await;
                 self.controller.office.store(0, SeqCst);
+                self.controller.announce(None);
                 tracing::info!(
                     "this broker is no longer controller in epoch {} (lease {token})",
                     self.controller.epoch()
                 );
             }
             let token = self.controller.lease.until_right().await;
+            match self.seat.is_vacant(&self.roster.view(), &self.controller.lease).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tokio::time::sleep(self.me.terms.beat() / 2).await;
+                    continue;
+                }
+                Err(e) => {
+                    tracing::warn!("cannot see who is controller: {e}");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                    continue;
+                }
+            }
             match self.take_office(token).await {
                 Ok(taken) => {
                     office = Some(taken);
@@ -231,6 +298,7 @@ impl ControllerTask {
         let mut metadata = store.inherit().await?;
         metadata.change += 1;
         metadata.controller = Some(Stamp { epoch, by });
+        assign::fill(&mut metadata, &self.roster.view());
         store.write(&metadata, || lease.holds(token)).await.map_err(|e| match e {
             WriteError::Clean(e) | WriteError::InDoubt(e) => StartError::write(e),
             WriteError::LeaseEnded => lease_ended(),
@@ -238,8 +306,9 @@ impl ControllerTask {
         if !lease.holds(token) {
             return Err(lease_ended());
         }
-        self.controller.epoch.store(epoch.0, SeqCst);
+        let change = metadata.change;
         self.controller.publish(metadata);
+        self.controller.announce(Some((epoch, change)));
         store.tidy().await;
         tracing::info!("this broker is controller in epoch {epoch} (lease {token})");
         Ok(Office { token, store })
@@ -248,16 +317,18 @@ impl ControllerTask {
     /// Serves changes until the lease ends or a write is in doubt.
     async fn serve(&mut self, mut office: Office) {
         let lease = self.controller.lease.clone();
+        let mut rounds = self.roster.changes();
         loop {
-            let first = tokio::select! {
+            let mut batch = tokio::select! {
                 biased;
                 () = lease.until_ended(office.token) => return,
                 change = self.queue.recv() => match change {
-                    Some(change) => change,
+                    Some(change) => vec![change],
                     None => return std::future::pending().await,
                 },
+                // Somebody came or went, or it is time to even out.
+                () = news(&mut rounds, self.me.terms.beat()) => vec![],
             };
-            let mut batch = vec![first];
             while batch.len() < BATCH {
                 match self.queue.try_recv() {
                     Ok(change) => batch.push(change),
@@ -286,6 +357,10 @@ impl ControllerTask {
         let before = self.controller.metadata();
         let mut draft = Metadata::clone(&before);
         let mut answers = Vec::new();
+        let roster = self.roster.view();
+        if batch.is_empty() {
+            assign::even_out(&mut draft, &roster);
+        }
         for change in batch {
             if change.token == office.token {
                 answers.push((change.apply)(&mut draft));
@@ -293,6 +368,7 @@ impl ControllerTask {
                 (change.apply)(&mut Metadata::default())(Err(AdminError::NotController));
             }
         }
+        assign::fill(&mut draft, &roster);
         let changed = draft != *before;
         if changed {
             draft.change += 1;
@@ -314,7 +390,9 @@ impl ControllerTask {
             return (false, Err(AdminError::NotController), answers);
         }
         if changed {
+            let shown = (self.controller.epoch(), draft.change);
             self.controller.publish(draft);
+            self.controller.announce(Some(shown));
         }
         (true, Ok(()), answers)
     }
@@ -332,6 +410,11 @@ impl ControllerTask {
             }),
         }
     }
+}
+
+async fn news(rounds: &mut watch::Receiver<Arc<View>>, at_last: Duration) {
+    // An error means that nobody looks any more, and the broker stops.
+    let _ = tokio::time::timeout(at_last, rounds.changed()).await;
 }
 
 fn lease_ended() -> StartError {

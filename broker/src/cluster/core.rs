@@ -5,23 +5,27 @@ use super::deleter::Deleter;
 use super::election::ClaimFiles;
 use super::error::StartError;
 use super::files;
+use super::follower::Follower;
 use super::format::{self, Found};
 use super::keeper::{stopped, Keeper};
-use super::layout;
+use super::layout::{self, LeaseKey};
 use super::lease::{Lease, LeaseTerms};
 use super::membership::{self, Held, Identity};
 use super::partitions::Partitions;
+use super::roster::Roster;
+use super::seat::Seat;
 use super::store;
 use super::watch::Watch;
 use crate::config::BrokerConfig;
 use crate::rt::{Env, LockError, Vital};
 use crate::storage::Fence;
+use crate::types::Epoch;
 use crate::volume::VolumeError;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{watch, Notify};
 use tokio::task::JoinHandle;
 
 /// How often a start tries to become controller: a lease may end on the way.
@@ -32,6 +36,7 @@ pub(super) struct Core {
     pub cluster_id: String,
     pub lease: Arc<Lease>,
     pub controller: Arc<Controller>,
+    pub roster: Arc<Roster>,
     /// Ends background work that would reopen partitions or begin deletions.
     rest: watch::Sender<bool>,
     /// Ends the lease and the office.
@@ -66,11 +71,18 @@ impl Core {
 
         let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
         let held = first_lease(&env, &me, &watch, &lease).await?;
-        let engine = make(lease.clone());
+        let roster = Roster::new(env.clone(), me.clone(), lease.clone());
+        let engine = make(Arc::new(ClusterFence { lease: lease.clone(), roster: roster.clone() }));
+        let hurry = Arc::new(Notify::new());
         let (rest, resting) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
-        let (controller, queue) =
-            Controller::new(lease.clone(), engine.clone(), Arc::new(config.topic_defaults.clone()));
+        let (controller, queue) = Controller::new(
+            me.clone(),
+            hurry.clone(),
+            lease.clone(),
+            engine.clone(),
+            Arc::new(config.topic_defaults.clone()),
+        );
         let keeper = Keeper {
             env: env.clone(),
             me: me.clone(),
@@ -79,6 +91,7 @@ impl Core {
                 let engine = engine.clone();
                 move || engine.drop_all()
             }),
+            hurry,
             stop: stopping.clone(),
         };
         let vital = Arc::new(Vital::default());
@@ -87,6 +100,7 @@ impl Core {
             cluster_id,
             lease: lease.clone(),
             controller: controller.clone(),
+            roster: roster.clone(),
             rest,
             stop,
             vital: vital.clone(),
@@ -95,15 +109,25 @@ impl Core {
             // A flush and a checkpoint, each under the watchdog.
             close_limit: config.storage.sync_timeout * 2 + Duration::from_secs(1),
         };
-        let task = ControllerTask {
+        roster.round().await;
+        let follower = Follower {
             env: env.clone(),
+            controller: controller.clone(),
+            roster: roster.clone(),
+            limit: terms.lease,
+        };
+        follower.catch_up().await;
+        let mut task = ControllerTask {
+            env: env.clone(),
+            seat: Seat { env: env.clone(), me: me.broker, unreadable: None },
+            roster: roster.clone(),
             me,
             controller: controller.clone(),
             election: Arc::new(ClaimFiles { env: env.clone() }),
             queue,
             write_limit: config.storage.sync_timeout,
         };
-        let office = match first_office(&task, &lease).await {
+        let office = match first_office(&mut task, &lease).await {
             Ok(office) => office,
             Err(e) => {
                 core.shutdown(engine.as_ref()).await;
@@ -112,16 +136,19 @@ impl Core {
         };
         let deleter = Deleter { env, controller, step_limit: config.storage.sync_timeout };
         *core.tasks.lock() = vec![
-            vital.spawn("the controller", until_stopped(stopping, task.run(Some(office)))),
+            vital.spawn("the controller", until_stopped(stopping.clone(), task.run(office))),
+            vital.spawn("the look at the other brokers", until_stopped(stopping.clone(), roster.run())),
+            vital.spawn("the following of the controller", until_stopped(stopping.clone(), follower.run())),
             vital.spawn("the deleter of topics", until_stopped(resting.clone(), deleter.run())),
             vital.spawn("the care for partitions", until_stopped(resting, engine.clone().run())),
         ];
         Ok((core, engine))
     }
 
-    /// Whether requests can be served: the lease stands and the metadata can be changed.
+    /// Whether requests can be served: the lease stands, and there is a controller, of which this broker knows.
     pub fn ready(&self) -> bool {
-        self.controller.in_office().is_some()
+        let is_follower = || self.lease.right().is_some() && self.roster.view().has_controller(Epoch(1));
+        self.controller.in_office().is_some() || is_follower() && self.controller.latest().1 > 0
     }
 
     /// Returns when a task died without which this broker cannot go on, and says which.
@@ -176,14 +203,15 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
         Some((host, port)) => format!("{host}:{port}"),
         None => config.listen.clone(),
     };
-    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms })
+    let office = Mutex::default();
+    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms, office })
 }
 
 async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> Result<Held, StartError> {
     // A start is never given up by its caller.
     let never = AtomicBool::new(false);
     loop {
-        let held = membership::take_lease(env, me, true, watch, &never).await?;
+        let held = membership::take_lease(env, me, watch, &never).await?;
         if lease.begin(u64::from(held.number), held.started) {
             return Ok(held);
         }
@@ -191,21 +219,54 @@ async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> 
     }
 }
 
-async fn first_office(task: &ControllerTask, lease: &Lease) -> Result<super::controller::Office, StartError> {
+/// Becomes controller if nobody is; `None` if somebody is, or may be.
+async fn first_office(
+    task: &mut ControllerTask,
+    lease: &Lease,
+) -> Result<Option<super::controller::Office>, StartError> {
     let mut left = OFFICE_ATTEMPTS;
     loop {
         let token = files::or_no_answer(lease.terms().lease * 3, "take a lease", lease.until_right()).await?;
-        match task.take_office(token).await {
+        let roster = task.roster.view();
+        let attempt = match task.seat.is_vacant(&roster, lease).await {
+            Ok(false) => return Ok(None),
+            Ok(true) => task.take_office(token).await,
+            Err(e) => Err(StartError::Volume(e)),
+        };
+        match attempt {
             Err(StartError::Volume(e)) if left > 1 && files::is_transient(&e) => {
                 tracing::warn!("cannot become controller: {e}; trying again");
             }
             Err(StartError::NoAnswer(why)) if left > 1 => {
                 tracing::warn!("cannot become controller: {why}; trying again");
             }
-            done => return done,
+            done => return done.map(Some),
         }
         left -= 1;
         tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// The lease as the storage engine sees it, with what is known of others' leases.
+struct ClusterFence {
+    lease: Arc<Lease>,
+    roster: Arc<Roster>,
+}
+
+impl Fence for ClusterFence {
+    fn right(&self) -> Option<u64> {
+        self.lease.right()
+    }
+
+    fn holder(&self) -> String {
+        self.lease.holder()
+    }
+
+    fn is_over(&self, holder: &str) -> bool {
+        // Who claimed before claims named leases is long gone.
+        let Some(key) = LeaseKey::parse(holder) else { return true };
+        let earlier = key.broker == self.lease.broker() && u64::from(key.number) < self.lease.number();
+        earlier || self.roster.view().is_over(key)
     }
 }
 

@@ -48,7 +48,7 @@ const KEEP: u32 = 16;
 impl ClaimFiles {
     /// The epochs claimed so far, in order.
     async fn claims(&self) -> Result<Vec<Epoch>, VolumeError> {
-        let names = files::names(&*self.env.volume, layout::CONTROLLER).await?;
+        let names = files::fresh_names(&self.env, layout::CONTROLLER).await?;
         let mut epochs: Vec<_> = names.iter().filter_map(|n| layout::parse_claim(n)).collect();
         epochs.sort_unstable();
         Ok(epochs)
@@ -65,20 +65,15 @@ impl ClaimFiles {
 impl Election for ClaimFiles {
     async fn campaign(&self, candidate: Candidate) -> Result<Epoch, ElectionError> {
         let content = serde_json::to_vec(&candidate).unwrap_or_default();
-        let mut epoch = self.claims().await?.last().map_or(Epoch(1), |e| e.next());
-        loop {
-            let path = layout::claim(epoch);
-            match self.env.volume.create_new(&path, Class::Control).await {
-                Ok(file) => {
-                    file.write_sync(0, vec![content.clone().into()]).await?;
-                    self.env.volume.sync_dir(layout::CONTROLLER, Class::Control).await?;
-                    break;
-                }
-                // The listing was stale, or another candidate was quicker.
-                Err(e) if e.is_already_exists() => epoch = epoch.next(),
-                Err(e) => return Err(e.into()),
-            }
-        }
+        let epoch = self.claims().await?.last().map_or(Epoch(1), |e| e.next());
+        let path = layout::claim(epoch);
+        let file = match self.env.volume.create_new(&path, Class::Control).await {
+            // Another candidate was quicker: whether the seat is vacant must be asked again.
+            Err(e) if e.is_already_exists() => return Err(ElectionError::Lost(epoch)),
+            r => r?,
+        };
+        file.write_sync(0, vec![content.into()]).await?;
+        self.env.volume.sync_dir(layout::CONTROLLER, Class::Control).await?;
         // Our create made the next listing a true one.
         let claims = self.claims().await?;
         if let Some(higher) = claims.last().filter(|e| **e > epoch) {

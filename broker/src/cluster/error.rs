@@ -23,11 +23,6 @@ pub enum StartError {
     Unreadable { path: String, why: String },
     #[error("broker id {id} is already running on this data directory ({why})")]
     BrokerAlive { id: BrokerId, why: String },
-    #[error(
-        "broker id {other} is running on this data directory ({why}); \
-         several brokers on one volume are not served yet"
-    )]
-    OtherBrokers { other: BrokerId, why: String },
     #[error("cannot take the host-local lock: {0}")]
     HostLock(String),
     #[error("the volume failed: {0}")]

@@ -4,12 +4,15 @@
 //! open the file afresh, so that close-to-open holds.
 
 use super::error::StartError;
+use super::layout;
+use crate::rt::Env;
 use crate::volume::{Class, Entry, EntryKind, Volume, VolumeError, VolumeFile};
 use bytes::Bytes;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The largest control-plane file that is read: what lies beyond is no file of ours.
 const MAX_FILE: u64 = 1 << 30;
@@ -27,6 +30,9 @@ pub(super) fn no_answer(op: &'static str, path: &str, after: Duration) -> Volume
     let why = format!("no answer within {:.1} s", after.as_secs_f64());
     VolumeError::new(op, path, io::Error::new(io::ErrorKind::TimedOut, why))
 }
+
+/// How long a listing waits for its probe to be made: what it hastens may not delay it.
+const PROBE: Duration = Duration::from_secs(2);
 
 /// Runs one step, for at most `limit`.
 ///
@@ -146,6 +152,32 @@ pub(super) async fn names_if_any(volume: &dyn Volume, dir: &str) -> Result<Vec<S
         Err(e) if e.is_not_found() => Ok(Vec::new()),
         listed => listed,
     }
+}
+
+/// The names in `dir` as they are, and not as this host remembers them.
+pub(super) async fn fresh_names(env: &Env, dir: &str) -> Result<Vec<String>, VolumeError> {
+    defeat_name_cache(env, dir).await;
+    names(&*env.volume, dir).await
+}
+
+/// Makes a name of nobody else's in `dir`, so that the listing which follows comes from the server.
+///
+/// A host may believe a listing for a minute (nfs(5), acdirmax). A start that saw only old leases would wait for one of
+/// those to be proven dead, and then for the present one. Where this fails the listing is as good as it was: what safety
+/// needs is seen to by exclusive creates.
+pub(super) async fn defeat_name_cache(env: &Env, dir: &str) {
+    let path = layout::probe(dir, env.entropy.u64());
+    let volume = env.volume.clone();
+    let (told, made) = oneshot::channel();
+    // In a task of its own: the name is taken away also when nobody waits any more for its creation.
+    tokio::spawn(async move {
+        if let Err(e) = volume.create_new(&path, Class::Control).await {
+            tracing::debug!("the listing may be old: {e}");
+        }
+        let _ = told.send(());
+        tidy_away(&*volume, &path).await;
+    });
+    let _ = tokio::time::timeout(PROBE, made).await;
 }
 
 /// Removes a file, for tidiness only: a failure is logged and nothing more.

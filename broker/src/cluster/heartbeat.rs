@@ -9,18 +9,19 @@
 //!   4  version u16          32  lease ms u32           46  address length u16
 //!   6  (zero) u16           36  load u32               48  domain length u16
 //!   8  incarnation 16       40  broker id i32          50  lease number u32
-//!  54  address, then domain, then zeros                508  CRC32C of bytes 0..508
+//!  54  controller epoch u32 (0: not controller)         58  change u64 of the metadata that is durable
+//!  66  address, then domain, then zeros                508  CRC32C of bytes 0..508
 //! ```
 
-use crate::types::BrokerId;
+use crate::types::{BrokerId, Epoch};
 use bytes::Bytes;
 use std::time::Duration;
 
 pub(crate) const SIZE: usize = 512;
-const BODY: usize = 54;
+const BODY: usize = 66;
 const CRC_AT: usize = SIZE - 4;
 const MAGIC: &[u8; 4] = b"HWHB";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const RELINQUISHED: u16 = 1;
 const MAX_ADDRESS: usize = 200;
 
@@ -39,6 +40,8 @@ pub(crate) struct Heartbeat {
     /// [`crate::rt::HostLock::domain`]; empty proves nothing.
     pub domain: String,
     pub load: u32,
+    /// If the writer is controller: its epoch, and the last change of the metadata that it made durable.
+    pub office: Option<(Epoch, u64)>,
     /// The writer's right ended before it wrote this, and it serves nothing under this lease any more.
     pub relinquished: bool,
 }
@@ -62,6 +65,9 @@ impl Heartbeat {
         b.extend_from_slice(&(address.len() as u16).to_le_bytes());
         b.extend_from_slice(&(domain.len() as u16).to_le_bytes());
         b.extend_from_slice(&self.lease_number.to_le_bytes());
+        let (epoch, change) = self.office.unwrap_or_default();
+        b.extend_from_slice(&epoch.0.to_le_bytes());
+        b.extend_from_slice(&change.to_le_bytes());
         b.extend_from_slice(address);
         b.extend_from_slice(domain);
         b.resize(CRC_AT, 0);
@@ -81,6 +87,7 @@ impl Heartbeat {
         }
         let address_end = BODY + usize::from(u16::from_le_bytes(field(b, 46)?));
         let domain_end = address_end + usize::from(u16::from_le_bytes(field(b, 48)?));
+        let office = (Epoch(u32::from_le_bytes(field(b, 54)?)), u64::from_le_bytes(field(b, 58)?));
         let text = |from, to| b.get(from..to).map(|t| String::from_utf8_lossy(t).into_owned());
         Some(Heartbeat {
             incarnation: uuid::Uuid::from_bytes(field(b, 8)?),
@@ -90,6 +97,7 @@ impl Heartbeat {
             broker: BrokerId(i32::from_le_bytes(field(b, 40)?)),
             relinquished: u16::from_le_bytes(field(b, 44)?) & RELINQUISHED != 0,
             lease_number: u32::from_le_bytes(field(b, 50)?),
+            office: Some(office).filter(|(epoch, _)| epoch.0 > 0),
             address: text(BODY, address_end)?,
             domain: text(address_end, domain_end)?,
         })
@@ -108,6 +116,7 @@ mod tests {
     fn any_heartbeat() -> impl Strategy<Value = Heartbeat> {
         (any::<(i32, u128, u32, u64, u32, u32, bool)>(), "[a-z0-9:.]{0,200}", "[a-f0-9/-]{0,200}").prop_map(
             |((broker, inc, lease_number, sequence, lease, load, relinquished), address, domain)| Heartbeat {
+                office: (load % 3 > 0).then_some((Epoch(load), sequence / 3)),
                 broker: BrokerId(broker),
                 incarnation: uuid::Uuid::from_u128(inc),
                 lease_number,
@@ -148,6 +157,7 @@ mod tests {
     #[test]
     fn a_domain_too_long_to_store_proves_nothing() {
         let long = Heartbeat {
+            office: None,
             broker: BrokerId(1),
             incarnation: uuid::Uuid::nil(),
             lease_number: 1,

@@ -1,9 +1,10 @@
 //! The cluster's metadata as an immutable picture: topics, their ids, partitions and configs.
 
+use super::layout::LeaseKey;
 use super::metadata::{Metadata, TopicMeta};
 use crate::config::TopicConfig;
-use crate::types::TopicId;
-use std::collections::BTreeMap;
+use crate::types::{BrokerId, TopicId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -15,12 +16,16 @@ pub struct TopicImage {
     pub overrides: BTreeMap<String, String>,
     /// `overrides` over the broker's defaults.
     pub config: Arc<TopicConfig>,
+    /// Who leads each partition, and under which lease.
+    pub(crate) leaders: Vec<Option<LeaseKey>>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct ClusterImage {
     pub topics: BTreeMap<String, Arc<TopicImage>>,
     pub names: BTreeMap<TopicId, String>,
+    slots: Vec<Option<LeaseKey>>,
+    controller: Option<LeaseKey>,
 }
 
 impl ClusterImage {
@@ -32,6 +37,26 @@ impl ClusterImage {
         self.names.get(&id).and_then(|n| self.topics.get(n))
     }
 
+    /// Who coordinates the groups of `slot`.
+    pub fn coordinator(&self, slot: u32) -> Option<BrokerId> {
+        self.slots.get(slot as usize).copied().flatten().map(|key| key.broker)
+    }
+
+    /// Who made the last change that is known here.
+    pub fn controller(&self) -> Option<BrokerId> {
+        self.controller.map(|key| key.broker)
+    }
+
+    /// What is assigned under the lease `mine`: partitions by topic id and index, and slots, whose topic id is nil.
+    pub(super) fn assigned(&self, mine: LeaseKey) -> BTreeSet<(TopicId, i32)> {
+        let of = |id: TopicId, leaders: &[Option<LeaseKey>]| -> Vec<(TopicId, i32)> {
+            let led = (0i32..).zip(leaders).filter(|(_, l)| **l == Some(mine));
+            led.map(|(index, _)| (id, index)).collect()
+        };
+        let topics = self.topics.values().flat_map(|t| of(t.id, &t.leaders));
+        topics.chain(of(TopicId::default(), &self.slots)).collect()
+    }
+
     /// The picture of `m`. Topics that are as in `self` are shared with it.
     pub(super) fn next(&self, m: &Metadata, defaults: &Arc<TopicConfig>) -> ClusterImage {
         let mut next = ClusterImage::default();
@@ -41,6 +66,9 @@ impl ClusterImage {
             next.topics.insert(name.clone(), image);
             next.names.insert(topic.id, name.clone());
         }
+        next.slots.clone_from(&m.slots);
+        let by = m.controller.map(|stamp| stamp.by);
+        next.controller = by.map(|c| LeaseKey { broker: c.broker, number: c.lease as u32 });
         next
     }
 }
@@ -63,10 +91,20 @@ impl TopicImage {
             partitions: topic.partitions,
             overrides: topic.configs.clone(),
             config,
+            leaders: topic.leaders.clone(),
         }
     }
 
+    /// Who is to lead the partition, as far as is known here.
+    pub fn leader(&self, index: i32) -> Option<BrokerId> {
+        let leader = usize::try_from(index).ok().and_then(|i| self.leaders.get(i).copied().flatten());
+        leader.map(|key| key.broker)
+    }
+
     fn shows(&self, topic: &TopicMeta) -> bool {
-        self.id == topic.id && self.partitions == topic.partitions && self.overrides == topic.configs
+        self.id == topic.id
+            && self.partitions == topic.partitions
+            && self.overrides == topic.configs
+            && self.leaders == topic.leaders
     }
 }

@@ -15,7 +15,7 @@ use crate::volume::VolumeError;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{watch, Notify};
 use tokio::task::JoinHandle;
 
 /// Between attempts to take a new lease.
@@ -27,6 +27,8 @@ pub(super) struct Keeper {
     pub lease: Arc<Lease>,
     /// Drops everything that was done under the lease; called once for each lease that ended.
     pub on_end: Box<dyn Fn() + Send + Sync>,
+    /// The next heartbeat is not to wait for its time: it has news.
+    pub hurry: Arc<Notify>,
     /// Turns true when the broker stops: relinquish, and return.
     pub stop: watch::Receiver<bool>,
 }
@@ -68,6 +70,7 @@ impl Keeper {
                     membership::relinquish(&self.me, last, sequence + 1).await;
                     return After::Stopped;
                 }
+                () = self.hurry.notified() => {}
                 () = sleep_until(&self.env, next) => {}
             }
             sequence += 1;
@@ -123,8 +126,7 @@ impl Keeper {
             let (env, me, watch) = (self.env.clone(), self.me.clone(), watch.clone());
             let given_up = Arc::new(AtomicBool::new(false));
             let flag = given_up.clone();
-            let attempt =
-                tokio::spawn(async move { membership::take_lease(&env, &me, true, &watch, &flag).await });
+            let attempt = tokio::spawn(async move { membership::take_lease(&env, &me, &watch, &flag).await });
             let taken = tokio::select! {
                 biased;
                 () = stopped(&mut self.stop) => {

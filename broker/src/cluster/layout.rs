@@ -19,6 +19,8 @@
 //! brokers at once, and so finds new brokers and new leases alike.
 
 use crate::types::{BrokerId, Epoch};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) const ROOT: &str = "__cluster";
 pub(crate) const FORMAT: &str = "__cluster/format.json";
@@ -51,10 +53,24 @@ impl LeaseKey {
         Self::parse(name.strip_suffix(".dead")?)
     }
 
-    fn parse(stem: &str) -> Option<LeaseKey> {
+    /// As a claim names its holder ([`crate::storage::Fence::holder`]): `1-0000000a`.
+    pub fn parse(stem: &str) -> Option<LeaseKey> {
         let (broker, number) = stem.rsplit_once('-')?;
         let key = LeaseKey { broker: BrokerId(broker.parse().ok()?), number: hex8(number)? };
         (key.broker.to_string() == broker).then_some(key)
+    }
+}
+
+impl Serialize for LeaseKey {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{}-{:08x}", self.broker, self.number))
+    }
+}
+
+impl<'de> Deserialize<'de> for LeaseKey {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        LeaseKey::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no lease")))
     }
 }
 
@@ -64,9 +80,9 @@ impl std::fmt::Display for LeaseKey {
     }
 }
 
-/// An empty file whose creation defeats a stale name cache. `random` makes the name nobody else's.
-pub(crate) fn probe(random: u64) -> String {
-    format!("{BROKERS}/{random:016x}.probe")
+/// An empty file whose creation in `dir` defeats a stale name cache. `random` makes the name nobody else's.
+pub(crate) fn probe(dir: &str, random: u64) -> String {
+    format!("{dir}/{random:016x}.probe")
 }
 
 pub(crate) fn is_probe(name: &str) -> bool {

@@ -141,6 +141,10 @@ impl Lease {
         self.terms
     }
 
+    pub(super) fn broker(&self) -> BrokerId {
+        self.broker
+    }
+
     /// The present or last lease's number; 0 before the first.
     pub fn number(&self) -> u64 {
         self.number.load(SeqCst)

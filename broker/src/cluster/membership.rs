@@ -13,7 +13,7 @@
 //! next heartbeat, which takes effect while its successor waits: then that lease is the one to wait for, and from the moment
 //! that its file is there. And an attempt that fails forgets nothing of what it saw ([`Watch`]).
 //!
-//! A starting broker also looks at the other ids: for now it refuses to share the volume with a live one.
+//! Of the other ids a broker asks nothing here: see [`super::roster`].
 
 use super::error::StartError;
 use super::files::{self, Patience};
@@ -23,19 +23,16 @@ use super::lease::LeaseTerms;
 use super::watch::{Look, Watch};
 use crate::reached;
 use crate::rt::{Env, HostLock};
-use crate::types::BrokerId;
+use crate::types::{BrokerId, Epoch};
 use crate::volume::{Class, VolumeError, VolumeFile};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// How often a start begins anew because the set of leases changed under it.
 const ROUNDS: u32 = 16;
-
-/// How long a start waits for its probe to be made: what it hastens may not delay it.
-const PROBE: Duration = Duration::from_secs(2);
 
 /// This process, as its heartbeats show it.
 pub(super) struct Identity {
@@ -45,6 +42,8 @@ pub(super) struct Identity {
     /// Held for as long as the process lives.
     pub lock: HostLock,
     pub terms: LeaseTerms,
+    /// What the heartbeats say of the office of controller.
+    pub office: Mutex<Option<(Epoch, u64)>>,
 }
 
 impl Identity {
@@ -58,6 +57,7 @@ impl Identity {
             address: self.address.clone(),
             domain: self.lock.domain.clone(),
             load: 0,
+            office: *self.office.lock(),
             relinquished,
         }
     }
@@ -73,7 +73,7 @@ pub(super) struct Held {
 
 /// What the heartbeat directory shows.
 #[derive(Debug, Default)]
-struct Roll {
+pub(super) struct Roll {
     /// The highest lease of each broker id.
     last: BTreeMap<BrokerId, u32>,
     recorded_dead: BTreeSet<LeaseKey>,
@@ -89,31 +89,25 @@ async fn roll(env: &Env) -> Result<Roll, VolumeError> {
 
 /// The roll as it is, and not as this host remembers it.
 async fn fresh_roll(env: &Env) -> Result<Roll, VolumeError> {
-    defeat_name_cache(env).await;
+    files::defeat_name_cache(env, layout::BROKERS).await;
     roll(env).await
 }
 
-/// Makes a name of nobody else's in the heartbeat directory, so that the listing which follows comes from the server.
-///
-/// A host may believe a listing for a minute (nfs(5), acdirmax). A start that saw only old leases would wait for one of
-/// those to be proven dead, and then for the present one. Where this fails the listing is as good as it was: what safety
-/// needs is seen to by the exclusive create of the lease itself.
-async fn defeat_name_cache(env: &Env) {
-    let path = layout::probe(env.entropy.u64());
-    let volume = env.volume.clone();
-    let (told, made) = oneshot::channel();
-    // In a task of its own: the name is taken away also when nobody waits any more for its creation.
-    tokio::spawn(async move {
-        if let Err(e) = volume.create_new(&path, Class::Control).await {
-            tracing::debug!("the listing may be old: {e}");
-        }
-        let _ = told.send(());
-        files::tidy_away(&*volume, &path).await;
-    });
-    let _ = tokio::time::timeout(PROBE, made).await;
+/// One look, uncached.
+pub(super) async fn fresh_roll_once(env: &Env) -> Result<Roll, VolumeError> {
+    Ok(Roll::of(files::fresh_names(env, layout::BROKERS).await?))
 }
 
 impl Roll {
+    /// The last lease of each broker id.
+    pub fn last(&self) -> impl Iterator<Item = LeaseKey> + '_ {
+        self.last.iter().map(|(&broker, &number)| LeaseKey { broker, number })
+    }
+
+    pub fn is_recorded_dead(&self, key: LeaseKey) -> bool {
+        self.recorded_dead.contains(&key)
+    }
+
     fn of(names: Vec<String>) -> Roll {
         let mut roll = Roll::default();
         for name in names {
@@ -127,17 +121,16 @@ impl Roll {
         roll
     }
 
-    /// The last leases, of our id or of all.
-    fn keys(&self, me: &Identity, alone: bool) -> Vec<LeaseKey> {
-        let keys = self.last.iter().map(|(&broker, &number)| LeaseKey { broker, number });
-        keys.filter(|k| alone || k.broker == me.broker).collect()
+    /// The last lease of our id.
+    fn mine(&self, me: &Identity) -> Option<LeaseKey> {
+        self.last.get(&me.broker).map(|&number| LeaseKey { broker: me.broker, number })
     }
 }
 
-/// Refuses to start beside a live broker, before anything was written.
+/// Refuses to start beside a live process of the same id, before anything was written.
 pub(super) async fn refuse_the_living(env: &Env, me: &Identity, watch: &Watch) -> Result<(), StartError> {
     let roll = fresh_roll(env).await.map_err(StartError::Volume)?;
-    prove_all_dead(env, me, watch, roll, true).await?;
+    prove_dead(env, me, watch, roll).await?;
     Ok(())
 }
 
@@ -191,7 +184,7 @@ async fn judge(
             if beat.relinquished {
                 return Ok(Verdict::Relinquished);
             }
-            if beat.incarnation == me.incarnation || lock_proves_dead(env, me, key.broker, beat).await {
+            if beat.incarnation == me.incarnation || lock_proves_dead(me, beat) {
                 return Ok(Verdict::Dead { after_waiting: false });
             }
         }
@@ -213,22 +206,15 @@ async fn judge(
     }
 }
 
-/// Whether this host's locks prove the writer of `beat` dead.
-async fn lock_proves_dead(env: &Env, me: &Identity, id: BrokerId, beat: &Heartbeat) -> bool {
-    if beat.domain.is_empty() {
-        return false;
-    }
-    if id == me.broker {
-        return beat.domain == me.lock.domain;
-    }
-    // Another id's lock: ours for a moment, if it is free.
-    matches!(env.host.lock(&layout::host_lock(id)).await, Ok(lock) if lock.domain == beat.domain)
+/// Whether the lock that we hold proves the earlier writer of `beat`, of the same id, dead.
+fn lock_proves_dead(me: &Identity, beat: &Heartbeat) -> bool {
+    !beat.domain.is_empty() && beat.domain == me.lock.domain
 }
 
 /// Takes the next lease of our id. Our own earlier ones must have ended.
 ///
 /// The exclusive create has one winner, also when a stale listing hides a later lease from us; the
-/// listing after it shows what the one before may have hidden. `alone`: no other id may be alive.
+/// listing after it shows what the one before may have hidden.
 /// `watch`: what was seen already of leases that have to end first.
 ///
 /// Whoever gives up waiting for this sets `given_up`: then it creates no further file, which might
@@ -236,7 +222,6 @@ async fn lock_proves_dead(env: &Env, me: &Identity, id: BrokerId, beat: &Heartbe
 pub(super) async fn take_lease(
     env: &Env,
     me: &Identity,
-    alone: bool,
     watch: &Watch,
     given_up: &AtomicBool,
 ) -> Result<Held, StartError> {
@@ -244,7 +229,7 @@ pub(super) async fn take_lease(
         // A create that was lost tells of that one name: a cached listing would go on hiding the lease that won.
         let before = if round == 0 { roll(env).await } else { fresh_roll(env).await };
         let before = before.map_err(StartError::Volume)?;
-        let before = prove_all_dead(env, me, watch, before, alone).await?;
+        let before = prove_dead(env, me, watch, before).await?;
         let number = before.last.get(&me.broker).map_or(1, |n| n.saturating_add(1));
         let key = LeaseKey { broker: me.broker, number };
         if given_up.load(SeqCst) {
@@ -265,7 +250,7 @@ pub(super) async fn take_lease(
         let held = Held { number, file, started };
 
         let after = roll(env).await.map_err(StartError::Volume)?;
-        if let Some(newcomer) = newcomer(&after, &before, key, alone) {
+        if let Some(newcomer) = newcomer(&after, &before, key) {
             relinquish(me, held, 2).await;
             tracing::warn!("{newcomer} began while this broker was starting; looking again");
             continue;
@@ -286,65 +271,44 @@ async fn await_its_first_heartbeat(me: &Identity) {
     tokio::time::sleep(me.terms.beat()).await;
 }
 
-/// A lease that appeared after the proofs were complete: a higher one of our id (the first listing was
-/// stale), or, while brokers must be alone, one of another id.
-fn newcomer(after: &Roll, before: &Roll, mine: LeaseKey, alone: bool) -> Option<LeaseKey> {
-    after
-        .last
-        .iter()
-        .map(|(&broker, &number)| LeaseKey { broker, number })
-        .filter(|k| *k != mine && before.last.get(&k.broker) != Some(&k.number))
-        .find(|k| alone || k.broker == mine.broker)
+/// A higher lease of our id that appeared after the proofs were complete: the first listing was stale.
+fn newcomer(after: &Roll, before: &Roll, mine: LeaseKey) -> Option<LeaseKey> {
+    let last = after.last.get(&mine.broker).map(|&number| LeaseKey { broker: mine.broker, number });
+    last.filter(|k| *k != mine && before.last.get(&k.broker) != Some(&k.number))
 }
 
-/// Returns once the last leases are dead, with the roll of which that is true: the one given, or a newer one.
-async fn prove_all_dead(
-    env: &Env,
-    me: &Identity,
-    watch: &Watch,
-    mut roll: Roll,
-    alone: bool,
-) -> Result<Roll, StartError> {
+/// Returns once the last lease of our id is dead, with the roll of which that is true: the one given, or a newer one.
+async fn prove_dead(env: &Env, me: &Identity, watch: &Watch, mut roll: Roll) -> Result<Roll, StartError> {
     for _ in 0..ROUNDS {
-        let keys = roll.keys(me, alone);
-        // Side by side: dead ones are waited for once, not one after another.
-        let all = futures::future::join_all(keys.iter().map(|k| judge(env, me, watch, &roll, *k)));
-        let verdicts = tokio::select! {
+        let Some(key) = roll.mine(me) else { return Ok(roll) };
+        let verdict = tokio::select! {
             biased;
-            verdicts = all => verdicts,
-            newer = newer_roll(env, me, &roll, alone) => {
+            verdict = judge(env, me, watch, &roll, key) => verdict?,
+            newer = newer_roll(env, me, &roll) => {
                 roll = newer;
                 continue;
             }
         };
-        let mut changed = false;
-        for (key, verdict) in keys.into_iter().zip(verdicts) {
-            match verdict? {
-                Verdict::Relinquished | Verdict::Dead { after_waiting: false } => {}
-                Verdict::Dead { after_waiting: true } => watch.died(key),
-                Verdict::Gone => changed = true,
-                Verdict::Alive(why) if key.broker == me.broker => {
-                    return Err(StartError::BrokerAlive { id: me.broker, why })
-                }
-                Verdict::Alive(why) => return Err(StartError::OtherBrokers { other: key.broker, why }),
+        match verdict {
+            Verdict::Relinquished | Verdict::Dead { after_waiting: false } => return Ok(roll),
+            Verdict::Dead { after_waiting: true } => {
+                watch.died(key);
+                return Ok(roll);
             }
+            Verdict::Gone => roll = fresh_roll(env).await.map_err(StartError::Volume)?,
+            Verdict::Alive(why) => return Err(StartError::BrokerAlive { id: me.broker, why }),
         }
-        if !changed {
-            return Ok(roll);
-        }
-        roll = fresh_roll(env).await.map_err(StartError::Volume)?;
     }
     Err(StartError::NoAnswer(format!("{} keeps changing", layout::BROKERS)))
 }
 
 /// Waits until there is a later lease than the last ones of `roll`.
-async fn newer_roll(env: &Env, me: &Identity, roll: &Roll, alone: bool) -> Roll {
+async fn newer_roll(env: &Env, me: &Identity, roll: &Roll) -> Roll {
     loop {
         tokio::time::sleep(me.terms.beat()).await;
         match fresh_roll(env).await {
             Ok(now) => {
-                let last = |k: &LeaseKey| roll.last.get(&k.broker).copied().unwrap_or(0);
-                if let Some(later) = now.keys(me, alone).into_iter().find(|k| k.number > last(k)) {
+                if let Some(later) = now.mine(me).filter(|k| Some(*k) > roll.mine(me)) {
                     reached!("successor-appeared-while-waiting");
                     tracing::info!("{later} appeared: that is the one to be proven dead");
                     return now;
@@ -358,7 +322,7 @@ async fn newer_roll(env: &Env, me: &Identity, roll: &Roll, alone: bool) -> Roll 
 
 /// Writes down what waiting proved, so that nobody has to wait for it again. Death is for ever, so it
 /// does not matter who writes this, how often, or how late.
-async fn record_deaths(env: &Env, dead: &[LeaseKey]) {
+pub(super) async fn record_deaths(env: &Env, dead: &[LeaseKey]) {
     for key in dead {
         match env.volume.create_new(&key.death_record(), Class::Control).await {
             Err(e) if !e.is_already_exists() => tracing::warn!("{e}; the next start waits again"),

@@ -8,12 +8,13 @@
 use super::admin::AdminError;
 use super::election::Candidate;
 use super::error::StartError;
+use super::layout::LeaseKey;
 use super::names::check_topic_name;
 use crate::types::{Epoch, TopicId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub(crate) const KNOWN: u32 = 1;
+pub(crate) const KNOWN: u32 = 2;
 
 /// No topic has more partitions, whatever the limits of the day were (`max.partitions`, which the API
 /// checks): a file that says so was not written by a controller.
@@ -30,6 +31,9 @@ pub(crate) struct Metadata {
     pub topics: BTreeMap<String, TopicMeta>,
     /// Topics that are no more, but whose files may still be there.
     pub deleting: BTreeMap<TopicId, String>,
+    /// Who coordinates the groups of each slot, and under which lease.
+    #[serde(default)]
+    pub slots: Vec<Option<LeaseKey>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,11 @@ pub(crate) struct TopicMeta {
     pub partitions: i32,
     /// By Kafka's names, as they were set.
     pub configs: BTreeMap<String, String>,
+    /// Who leads each partition, and under which lease; may be shorter than there are partitions.
+    ///
+    /// This only proposes: a broker acts on it under its present lease alone, and the partition's directory decides.
+    #[serde(default)]
+    pub leaders: Vec<Option<LeaseKey>>,
 }
 
 impl Default for Metadata {
@@ -56,6 +65,7 @@ impl Default for Metadata {
             controller: None,
             topics: BTreeMap::new(),
             deleting: BTreeMap::new(),
+            slots: Vec::new(),
         }
     }
 }
@@ -80,7 +90,8 @@ impl Metadata {
         if format > KNOWN {
             return Err(StartError::FormatNewer { path: path.into(), found: format, known: KNOWN });
         }
-        let read: Metadata = serde_json::from_slice(bytes).map_err(unreadable)?;
+        let mut read: Metadata = serde_json::from_slice(bytes).map_err(unreadable)?;
+        read.format = KNOWN;
         match read.unsound() {
             None => Ok(read),
             Some(why) => Err(StartError::Unreadable { path: path.into(), why }),
@@ -90,7 +101,9 @@ impl Metadata {
     /// What no controller would have written: names become paths, so they are checked again.
     fn unsound(&self) -> Option<String> {
         for (name, topic) in &self.topics {
-            if check_topic_name(name).is_err() || topic.partitions < 1 || topic.partitions > MAX_PARTITIONS {
+            let too_many =
+                topic.partitions > MAX_PARTITIONS || topic.leaders.len() > topic.partitions.max(0) as usize;
+            if check_topic_name(name).is_err() || topic.partitions < 1 || too_many {
                 return Some(format!("topic {name:?} with {} partitions cannot be", topic.partitions));
             }
         }
@@ -170,7 +183,12 @@ mod tests {
     use super::*;
 
     fn topic(n: u128, partitions: i32) -> TopicMeta {
-        TopicMeta { id: TopicId(uuid::Uuid::from_u128(n)), partitions, configs: BTreeMap::new() }
+        TopicMeta {
+            id: TopicId(uuid::Uuid::from_u128(n)),
+            partitions,
+            configs: BTreeMap::new(),
+            leaders: Vec::new(),
+        }
     }
 
     #[test]

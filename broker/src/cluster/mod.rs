@@ -4,21 +4,24 @@
 //! in `layout`; the parts are:
 //!
 //! - `lease`: the right to act, and how it ends; `keeper` writes the heartbeats that extend it;
-//! - `membership`: who is alive, and how a broker id's next lease is taken; `watch` remembers what was seen on the way;
-//! - `election`: who may propose; `controller` proposes, `metadata` says what, `store` makes it durable;
+//! - `membership`: how a broker id's next lease is taken; `roster`: who else is there;
+//! - `election`: who may propose; `seat`: when; `controller` proposes, `metadata` says what, `assign` who leads what,
+//!   `store` makes it durable, and `follower` shows it on the other brokers;
 //! - `deleter`: frees the disk of deleted topics;
 //! - `inspect`: looks at all these files offline;
 //! - `format`: what a data directory is; `core` puts all together; `admin` is what the rest calls.
 //!
-//! For now the cluster is of one broker: a second live id on the volume is refused at start.
+//! One broker alone is a cluster of one, by the same code.
 
 mod admin;
+mod assign;
 mod controller;
 mod core;
 mod deleter;
 mod election;
 mod error;
 mod files;
+mod follower;
 mod format;
 mod heartbeat;
 mod image;
@@ -30,6 +33,8 @@ mod membership;
 mod metadata;
 mod names;
 mod partitions;
+pub mod roster;
+mod seat;
 mod store;
 mod watch;
 
@@ -37,6 +42,7 @@ mod watch;
 mod tests;
 
 pub use admin::{AdminError, Cluster, ConfigChange, NewTopic};
+pub use assign::SLOTS;
 pub use election::{Candidate, ClaimFiles, Election, ElectionError};
 pub use error::StartError;
 pub use image::{ClusterImage, TopicImage};

@@ -4,11 +4,15 @@ use crate::config::TopicConfig;
 use crate::storage::{Engine, PartitionSpec};
 use crate::types::TopicId;
 use async_trait::async_trait;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[async_trait]
 pub(super) trait Partitions: Send + Sync + 'static {
-    fn attach(&self, spec: PartitionSpec);
+    /// Makes a partition known that is led only while it is assigned.
+    fn know(&self, spec: PartitionSpec);
+    /// What this broker is to lead under its present lease; slots of groups have a nil topic id.
+    fn assign(&self, wanted: BTreeSet<(TopicId, i32)>);
     fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>);
     async fn abandon_topic(&self, topic: TopicId);
     /// The lease ended.
@@ -20,8 +24,11 @@ pub(super) trait Partitions: Send + Sync + 'static {
 
 #[async_trait]
 impl Partitions for Engine {
-    fn attach(&self, spec: PartitionSpec) {
-        Engine::attach(self, spec);
+    fn know(&self, spec: PartitionSpec) {
+        Engine::know(self, spec);
+    }
+    fn assign(&self, wanted: BTreeSet<(TopicId, i32)>) {
+        Engine::assign(self, wanted);
     }
     fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>) {
         Engine::reconfigure(self, topic, config);

@@ -81,6 +81,7 @@ impl Host for Machine {
 #[derive(Default)]
 struct Told {
     attached: Mutex<BTreeMap<(TopicId, i32), PartitionSpec>>,
+    assigned: Mutex<BTreeSet<(TopicId, i32)>>,
     reconfigured: Mutex<Vec<(TopicId, Arc<TopicConfig>)>>,
     drops: AtomicUsize,
     /// The next drop panics.
@@ -90,8 +91,11 @@ struct Told {
 
 #[async_trait]
 impl Partitions for Told {
-    fn attach(&self, spec: PartitionSpec) {
+    fn know(&self, spec: PartitionSpec) {
         self.attached.lock().insert((spec.topic_id, spec.index), spec);
+    }
+    fn assign(&self, wanted: BTreeSet<(TopicId, i32)>) {
+        *self.assigned.lock() = wanted;
     }
     fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>) {
         self.reconfigured.lock().push((topic, config));

@@ -11,7 +11,7 @@ use super::{slot_of, SLOTS};
 use crate::cluster::Cluster;
 use crate::config::{BrokerConfig, CleanupPolicy, TopicConfig};
 use crate::rt::{Env, Vital};
-use crate::storage::{Engine, PartitionSpec};
+use crate::storage::{Partition, PartitionSpec};
 use crate::types::{Epoch, TopicId};
 use kafka_protocol::messages::ConsumerProtocolSubscription;
 use kafka_protocol::protocol::Decodable;
@@ -89,15 +89,21 @@ impl Groups {
     /// loaded its groups answer COORDINATOR_LOAD_IN_PROGRESS.
     pub fn start(env: Env, cluster: &Arc<Cluster>, config: &BrokerConfig) -> Arc<Groups> {
         let settings = GroupSettings::new(&config.groups, &config.storage);
-        Groups::attach(env, cluster.engine(), cluster.clone(), settings)
+        let logs = Groups::logs(|spec| cluster.engine().know(spec));
+        Groups::on(env, logs, cluster.clone(), settings)
     }
 
+    #[cfg(test)]
     pub(super) fn attach(
         env: Env,
-        engine: &Engine,
+        engine: &crate::storage::Engine,
         topics: Arc<dyn Topics>,
         settings: GroupSettings,
     ) -> Arc<Groups> {
+        Groups::on(env, Groups::logs(|spec| engine.attach(spec)), topics, settings)
+    }
+
+    fn logs(partition: impl Fn(PartitionSpec) -> Arc<Partition>) -> Vec<Arc<dyn SlotLog>> {
         let config = Arc::new(slot_config());
         let log = |index: u32| -> Arc<dyn SlotLog> {
             let spec = PartitionSpec {
@@ -107,9 +113,9 @@ impl Groups {
                 dir: super::inspect::slot_dir(index),
                 config: config.clone(),
             };
-            Arc::new(engine.attach(spec))
+            Arc::new(partition(spec))
         };
-        Groups::on(env, (0..SLOTS).map(log).collect(), topics, settings)
+        (0..SLOTS).map(log).collect()
     }
 
     /// On these logs, one for each slot.

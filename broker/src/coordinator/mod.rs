@@ -46,7 +46,7 @@ pub use settings::GroupSettings;
 
 /// How many slots there are. Part of the format: every slot's log says it, and one that says otherwise is
 /// not loaded.
-pub const SLOTS: u32 = 8;
+pub use crate::cluster::SLOTS;
 
 /// The hash that spreads group ids over slots. Part of the format, too.
 pub const HASH: &str = "crc32c";

@@ -55,12 +55,15 @@ impl Node {
         metrics: Arc<Metrics>,
     ) -> Result<Node, StartError> {
         let (listener, local_addr) = bind(&config.listen).await?;
-        let cluster = Cluster::start(env.clone(), config.clone(), metrics.clone()).await?;
+        let advertised = advertised(&config, local_addr, &env);
+        // The other brokers send clients where this one is truly reached.
+        let told = BrokerConfig { advertised: Some(advertised.clone()), ..BrokerConfig::clone(&config) };
+        let cluster = Cluster::start(env.clone(), Arc::new(told), metrics.clone()).await?;
         let groups = Groups::start(env.clone(), &cluster, &config);
         let fence = cluster.lease().clone();
         let producer_ids = ProducerIds::new(&env, fence, cluster.broker_id(), config.storage.sync_timeout);
         let broker = Broker {
-            advertised: advertised(&config, local_addr, &env),
+            advertised,
             config,
             env,
             cluster,

@@ -23,6 +23,20 @@ pub struct Claim {
     pub format: u32,
     pub epoch: Epoch,
     pub holder: String,
+    /// The holder, whose lease may stand, does nothing under this epoch or an earlier one any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relinquished: bool,
+}
+
+/// Claims are rewritten in place, so all are of one size: a reader that sees half of two finds it damaged.
+const CLAIM_BYTES: usize = 256;
+
+impl Claim {
+    pub fn encode(&self) -> Bytes {
+        let mut b = encode(self).to_vec();
+        b.resize(b.len().max(CLAIM_BYTES), b'\n');
+        b.into()
+    }
 }
 
 /// Where an older segment ends, for ever.
@@ -167,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_in_a_document_is_seen() {
-        let c = Claim { format: FORMAT, epoch: Epoch(3), holder: "1/abc".into() };
+        let c = Claim { format: FORMAT, epoch: Epoch(3), holder: "1/abc".into(), relinquished: false };
         let b = encode(&c);
         assert_eq!(decode::<Claim>("p", &b).unwrap(), c);
         for i in 0..b.len() - 1 {

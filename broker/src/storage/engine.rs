@@ -13,7 +13,7 @@ use crate::types::TopicId;
 use crate::volume::Volume;
 use futures::stream::StreamExt;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -40,6 +40,8 @@ pub(super) struct Shared {
 pub struct Engine {
     shared: Arc<Shared>,
     partitions: RwLock<BTreeMap<(TopicId, i32), Arc<Partition>>>,
+    /// What the cluster assigned to this broker, also of partitions that are not known yet.
+    assigned: RwLock<BTreeSet<(TopicId, i32)>>,
 }
 
 impl Engine {
@@ -61,14 +63,40 @@ impl Engine {
             handles,
             opens: Semaphore::new(OPENS),
         };
-        Arc::new(Engine { shared: Arc::new(shared), partitions: RwLock::default() })
+        Arc::new(Engine {
+            shared: Arc::new(shared),
+            partitions: RwLock::default(),
+            assigned: RwLock::default(),
+        })
     }
 
     /// Makes a partition known, closed. It opens when first used, or by [`Engine::run`] in the background.
     pub fn attach(&self, spec: PartitionSpec) -> Arc<Partition> {
         let key = (spec.topic_id, spec.index);
         let mut all = self.partitions.write();
-        all.entry(key).or_insert_with(|| Partition::new(spec, self.shared.clone())).clone()
+        all.entry(key).or_insert_with(|| Partition::new(spec, self.shared.clone(), false)).clone()
+    }
+
+    /// Makes a partition known that is led only while the cluster says so.
+    pub fn know(&self, spec: PartitionSpec) -> Arc<Partition> {
+        let key = (spec.topic_id, spec.index);
+        let partition = {
+            let mut all = self.partitions.write();
+            all.entry(key).or_insert_with(|| Partition::new(spec, self.shared.clone(), true)).clone()
+        };
+        let assigned = self.assigned.read().contains(&key);
+        partition.assign(assigned);
+        partition
+    }
+
+    /// Says which partitions this broker is to lead under its present lease; it gives all others up.
+    pub fn assign(&self, wanted: BTreeSet<(TopicId, i32)>) {
+        let before = std::mem::replace(&mut *self.assigned.write(), wanted.clone());
+        for key in before.symmetric_difference(&wanted) {
+            if let Some(p) = self.get(key.0, key.1) {
+                p.assign(wanted.contains(key));
+            }
+        }
     }
 
     pub fn get(&self, topic: TopicId, index: i32) -> Option<Arc<Partition>> {
@@ -104,7 +132,8 @@ impl Engine {
     /// The lease ended: every partition fails its waiters with `NotLeader` and closes, writing nothing. Each
     /// reopens under a new epoch when used again under the next lease.
     pub fn drop_all(&self) {
-        self.all().iter().for_each(|p| p.drop_now(Life::Closed));
+        self.assigned.write().clear();
+        self.all().iter().for_each(|p| p.drop_with_lease());
     }
 
     /// Background work until cancelled: opens closed partitions, sweeps retention. Neither waits for the other.

@@ -45,6 +45,8 @@ impl Partition {
                 return;
             };
             if self.state.lock().generation != generation {
+                // An attempt that was under way when the partition was given up may have claimed an epoch since.
+                self.say_given_up().await;
                 return;
             }
             let began = self.shared.clock.boot();
@@ -66,6 +68,8 @@ impl Partition {
                     self.shared.metrics.recovery_bytes.inc_by(opened.scanned);
                     self.shared.metrics.recovery_seconds.observe(took.as_secs_f64());
                     self.install(opened, token, generation);
+                    // Given up while its last step was under way: then nobody leads under the epoch that exists now.
+                    self.say_given_up().await;
                     return;
                 }
                 // Whatever made it so has decided what comes next; without a lease, the next round closes.
@@ -100,7 +104,11 @@ impl Partition {
             config: self.shared.config.clone(),
             floor: *self.floor.lock(),
             nonce: self.shared.entropy.u64(),
-            holder: self.shared.fence.holder(),
+            fence: self.shared.fence.clone(),
+            on_claim: Arc::new({
+                let this = self.clone();
+                move |epoch| *this.claimed.lock() = Some((token, epoch))
+            }),
             now: self.shared.clock.wall_ms(),
             relaxed: !self.config().durable(),
             wanted: Arc::new(move || {
@@ -206,6 +214,67 @@ impl Partition {
         self.announce();
         if installed {
             tokio::spawn(unlink_all(self.clone(), token, garbage));
+        }
+    }
+
+    /// The cluster says whether this broker is to lead the partition, under its present lease.
+    ///
+    /// Taken away, the partition closes cleanly, and then says so where its successor looks: who was told to lead it
+    /// waits for that, or for the end of this broker's lease.
+    pub(super) fn assign(self: &Arc<Self>, assigned: bool) {
+        {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.assigned, assigned) == assigned {
+                return;
+            }
+            match (&state.life, assigned) {
+                (Life::Relinquished, true) => {
+                    state.life = Life::Closed;
+                    state.generation += 1;
+                }
+                (Life::Abandoned | Life::Relinquished, _) | (_, true) => return,
+                (_, false) => drop(tokio::spawn(self.clone().hand_over())),
+            }
+        }
+        self.announce();
+    }
+
+    async fn hand_over(self: Arc<Self>) {
+        self.relinquish().await;
+        let is_back = {
+            let mut state = self.state.lock();
+            let is_back = state.assigned && matches!(state.life, Life::Relinquished);
+            if is_back {
+                state.life = Life::Closed;
+                state.generation += 1;
+            }
+            is_back
+        };
+        self.announce();
+        if !is_back {
+            self.say_given_up().await;
+        }
+    }
+
+    /// Says where a successor looks that nothing is done under the last claim any more; keeps trying for as long as the
+    /// lease stands, since the successor waits. Nothing if the partition was not given up.
+    async fn say_given_up(&self) {
+        let claimed = *self.claimed.lock();
+        if self.state.lock().assigned {
+            return;
+        }
+        let Some((token, epoch)) = claimed else { return };
+        let mut pause = BACKOFF.0;
+        while self.shared.fence.holds(token) {
+            let holder = self.shared.fence.holder();
+            match recovery::relinquish(&*self.shared.volume, &self.spec.dir, epoch, holder).await {
+                Ok(()) => return,
+                // Deleted with its topic, or by a successor that knows.
+                Err(e) if e.is_not_found() => return,
+                Err(e) => tracing::warn!(error = %e, "cannot say yet that the partition was given up"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF.1);
         }
     }
 

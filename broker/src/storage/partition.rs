@@ -95,10 +95,13 @@ pub(super) struct State {
     pub generation: u64,
     /// Counted among the stalled partitions, until it leads again or is closed.
     pub stalled: bool,
+    /// Whether this broker is to lead it.
+    pub assigned: bool,
 }
 
 pub struct Partition {
     pub(super) spec: PartitionSpec,
+    pub(super) assignable: bool,
     pub(super) shared: Arc<Shared>,
     pub(super) config: ArcSwap<TopicConfig>,
     pub(super) state: Mutex<State>,
@@ -110,6 +113,8 @@ pub struct Partition {
     pub(super) leo: AtomicI64,
     /// The highest epoch that this process has used here.
     pub(super) floor: Mutex<Epoch>,
+    /// The last claim that this process made here, with the token of its lease.
+    pub(super) claimed: Mutex<Option<(u64, Epoch)>>,
     /// The highest high watermark that this process has shown, in whatever life.
     pub(super) shown: AtomicI64,
     /// The dial was above 1 at some time: what was shown may lawfully be lost.
@@ -135,18 +140,22 @@ impl Drop for WatchGuard {
 }
 
 impl Partition {
-    pub(super) fn new(spec: PartitionSpec, shared: Arc<Shared>) -> Arc<Partition> {
+    /// `assignable`: it is led only while the cluster assigns it ([`Partition::assign`]); else always.
+    pub(super) fn new(spec: PartitionSpec, shared: Arc<Shared>, assignable: bool) -> Arc<Partition> {
+        let life = if assignable { Life::Relinquished } else { Life::Closed };
         Arc::new(Partition {
+            assignable,
             config: ArcSwap::new(spec.config.clone()),
             spec,
             shared,
-            state: Mutex::new(State { life: Life::Closed, generation: 0, stalled: false }),
+            state: Mutex::new(State { life, generation: 0, stalled: false, assigned: !assignable }),
             view: ArcSwapOption::empty(),
             changed: Notify::new(),
             watchers: Mutex::default(),
             visible: AtomicU64::new(0),
             leo: AtomicI64::new(0),
             floor: Mutex::new(Epoch(0)),
+            claimed: Mutex::new(None),
             shown: AtomicI64::new(0),
             relaxed_once: AtomicBool::new(false),
         })
@@ -420,6 +429,16 @@ impl Partition {
             self.view.store(None);
         }
         self.announce();
+    }
+
+    /// The lease ended, and with it what was assigned under it.
+    pub(super) fn drop_with_lease(&self) {
+        if self.assignable {
+            self.state.lock().assigned = false;
+            self.drop_now(Life::Relinquished);
+        } else {
+            self.drop_now(Life::Closed);
+        }
     }
 
     pub(super) fn lead_with(&self, state: &mut State, leader: Leader, view: View) {

@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn documents_and_indexes_are_printed_or_called_damaged() {
-        let claim = Claim { format: 1, epoch: Epoch(3), holder: "1/abc".into() };
+        let claim = Claim { format: 1, epoch: Epoch(3), holder: "1/abc".into(), relinquished: false };
         let b = docs::encode(&claim);
         let mut out = Vec::new();
         let mut to = Output::new(&mut out);

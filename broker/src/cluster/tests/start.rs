@@ -127,28 +127,6 @@ fn a_second_process_of_a_live_id_is_refused_and_touches_nothing() {
 }
 
 #[test]
-fn another_live_broker_is_refused_and_a_dead_one_is_not() {
-    story(async {
-        let w = World::new(6);
-        let (a, b) = (w.machine("a"), w.machine("b"));
-        let first = w.start(&a, 1).await.expect("starts");
-        let before = without_heartbeats(w.everything().await);
-        let e = w.start(&b, 2).await.err().expect("refused");
-        assert!(matches!(e, StartError::OtherBrokers { other: BrokerId(1), .. }), "{e}");
-        assert_eq!(without_heartbeats(w.everything().await), before);
-        first.kill();
-
-        let start = w.now();
-        let second = w.start(&b, 2).await.expect("the other is dead");
-        assert!(w.now() - start >= LEASE);
-        second.kill();
-        let start = w.now();
-        w.start(&b, 2).await.expect("its death is on record");
-        assert_eq!(w.now(), start);
-    });
-}
-
-#[test]
 fn two_starts_at_once_on_two_machines_have_one_winner_at_most() {
     for seed in 0..20 {
         story(async {

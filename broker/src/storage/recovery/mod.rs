@@ -3,7 +3,7 @@
 //! Steps, in this order (design: *Assignments only propose*, *Old epochs are sealed*):
 //!
 //! 1. list the directory; claim `epoch = highest seen + 1` by exclusive create; list again, give up if
-//!    somebody claimed a higher one;
+//!    somebody claimed a higher one; wait until everybody who claimed a lower one is gone ([`claims`]);
 //! 2. read the highest manifest. Segments exist only if it lists them or its own epoch wrote them;
 //! 3. scan that epoch's last segment from its checkpoint to its end ([`scan::recover`]);
 //! 4. copy what may not be durable (the last group) into a first segment of the new epoch, and sync that: a
@@ -15,17 +15,20 @@
 //! index) and is an error where it can't (manifest). Nothing old is deleted here: the caller does that, after
 //! step 5, from [`Opened::garbage`].
 
+mod claims;
 mod log;
+
+pub(super) use claims::relinquish;
 
 use crate::config::StorageConfig;
 use crate::reached;
-use crate::storage::docs::{self, Checkpoint, Claim, DocError, Manifest, Sealed, FORMAT};
+use crate::storage::docs::{self, Checkpoint, DocError, Manifest, Sealed, FORMAT};
 use crate::storage::index::Index;
 use crate::storage::names::{self, FileName, SegmentName};
 use crate::storage::producers::{Producer, Producers};
-use crate::storage::PartitionSpec;
+use crate::storage::{Fence, PartitionSpec};
 use crate::types::{Epoch, Offset, Pos, TopicId};
-use crate::volume::{self, write_all_at, Class, Volume, VolumeError, VolumeFile};
+use crate::volume::{self, Class, Volume, VolumeError, VolumeFile};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -89,8 +92,10 @@ pub struct OpenArgs {
     pub floor: Epoch,
     /// Makes names of temporary files unique.
     pub nonce: u64,
-    /// Who claims, for people.
-    pub holder: String,
+    /// Who claims, and who of those that claimed earlier is known to be gone.
+    pub fence: Arc<dyn Fence>,
+    /// Told of the epoch that was claimed.
+    pub on_claim: Arc<dyn Fn(Epoch) + Send + Sync>,
     /// Wall time, ms.
     pub now: i64,
     /// Whether the durability dial is above 1.
@@ -206,14 +211,9 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     }
     let seen = listing.highest(|f| Some(f.epoch())).unwrap_or(Epoch(0));
     let epoch = seen.max(a.floor).next();
-    claim(a, epoch).await?;
+    claims::claim(a, epoch).await?;
     a.still_wanted()?;
-    let listing = list(v, dir).await?;
-    let highest = listing.highest(|f| matches!(f, FileName::Claim(_)).then_some(f.epoch()));
-    if highest.is_some_and(|h| h > epoch) {
-        reached!("claim-outbid");
-        return Err(OpenError::Outbid { dir: dir.clone(), epoch });
-    }
+    let listing = claims::await_earlier(a, epoch).await?;
     let inherited = inherit(a, &listing, epoch).await?;
     let log = log::recover(a, &inherited).await?;
     let producers = log::replay_producers(a, &inherited, &log).await?;
@@ -226,19 +226,6 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     write_epoch(a, &manifest, copied.as_ref(), log.end, &producers).await?;
     let garbage = garbage(&listing, &manifest);
     Ok(Opened { manifest, copied, end: log.end, producers, garbage, scanned: log.scanned })
-}
-
-async fn claim(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
-    let path = format!("{}/{}", a.spec.dir, names::claim(epoch));
-    let f = match a.volume.create_new(&path, Class::Data).await {
-        Err(e) if e.is_already_exists() => return Err(OpenError::Outbid { dir: a.spec.dir.clone(), epoch }),
-        r => r?,
-    };
-    // Not synced: the name is what claims, the manifest that follows names the epoch durably, and a claim
-    // that a power cut takes back was never served under.
-    let doc = Claim { format: FORMAT, epoch, holder: a.holder.clone() };
-    write_all_at(&*f, 0, vec![docs::encode(&doc)]).await?;
-    Ok(())
 }
 
 async fn inherit(a: &OpenArgs, listing: &Listing, epoch: Epoch) -> Result<Inherited, OpenError> {

@@ -1,0 +1,84 @@
+//! Who leads what: decides only.
+//!
+//! Promises: whoever leads under a lease that stands keeps what he has, but for what evening out moves; a partition
+//! whose leader's lease is over goes to the same broker, if that is back, else to whoever leads least. Evening out
+//! moves a few at a time, and nothing while loads differ by no more than one, so that it comes to rest.
+
+use super::layout::LeaseKey;
+use super::metadata::Metadata;
+use super::roster::View;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How the groups' state is cut; the format of the data directory says so for ever.
+pub const SLOTS: u32 = 8;
+
+/// Places that are moved in one round to even out the load.
+const MOVES: usize = 4;
+
+type Place<'a> = &'a mut Option<LeaseKey>;
+
+/// Gives every partition and slot of `m` that has no leader one of the living. Returns whether anything changed.
+pub(super) fn fill(m: &mut Metadata, roster: &View) -> bool {
+    let living: BTreeSet<LeaseKey> = roster.living().collect();
+    let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
+    let mut homeless = Vec::new();
+    let mut changed = lengthen(m);
+    for place in places(m) {
+        match *place {
+            Some(leader) if !roster.is_over(leader) => *loads.entry(leader).or_default() += 1,
+            _ => homeless.push(place),
+        }
+    }
+    for place in homeless {
+        let same = place.and_then(|old| living.iter().rfind(|k| k.broker == old.broker)).copied();
+        let least = || living.iter().min_by_key(|k| loads.get(k).copied().unwrap_or(0)).copied();
+        let Some(next) = same.or_else(least) else { continue };
+        *loads.entry(next).or_default() += 1;
+        *place = Some(next);
+        changed = true;
+    }
+    changed
+}
+
+/// Moves a few places from who leads most to who leads least.
+pub(super) fn even_out(m: &mut Metadata, roster: &View) -> bool {
+    let mut loads: BTreeMap<LeaseKey, usize> = roster.living().map(|k| (k, 0)).collect();
+    for leader in places(m).filter_map(|p| *p) {
+        if let Some(n) = loads.get_mut(&leader) {
+            *n += 1;
+        }
+    }
+    let mut changed = false;
+    for _ in 0..MOVES {
+        let most = loads.iter().max_by_key(|(_, n)| **n).map(|(k, n)| (*k, *n));
+        let least = loads.iter().min_by_key(|(_, n)| **n).map(|(k, n)| (*k, *n));
+        let (Some((from, most)), Some((to, least))) = (most, least) else { break };
+        if most <= least + 1 {
+            break;
+        }
+        // The last one found: old topics stay where they are.
+        let Some(place) = places(m).filter(|p| **p == Some(from)).last() else { break };
+        *place = Some(to);
+        changed = true;
+        loads.insert(from, most - 1);
+        loads.insert(to, least + 1);
+    }
+    changed
+}
+
+fn lengthen(m: &mut Metadata) -> bool {
+    let mut changed = false;
+    let mut to = |leaders: &mut Vec<Option<LeaseKey>>, len: usize| {
+        changed |= leaders.len() != len;
+        leaders.resize(len, None);
+    };
+    for topic in m.topics.values_mut() {
+        to(&mut topic.leaders, usize::try_from(topic.partitions).unwrap_or(0));
+    }
+    to(&mut m.slots, SLOTS as usize);
+    changed
+}
+
+fn places(m: &mut Metadata) -> impl Iterator<Item = Place<'_>> {
+    m.slots.iter_mut().chain(m.topics.values_mut().flat_map(|t| t.leaders.iter_mut()))
+}

@@ -1,0 +1,211 @@
+//! Who is in the cluster, as this broker sees it.
+//!
+//! Each round lists the heartbeat files, uncached, and reads the last one of every broker id. Promises: a lease is called
+//! over only when that is proven: its holder said so, a later lease of the same id exists, a record of its death
+//! does, or its heartbeat was still for the lease by this broker's own clock ([`Watch`]). Once called over it stays so.
+//! A read that failed or hangs proves nothing, and holds up nothing but itself.
+//!
+//! Does not promise that who is not called over lives.
+
+use super::files;
+use super::heartbeat::Heartbeat;
+use super::layout::{self, LeaseKey};
+use super::lease::Lease;
+use super::membership::{self, Identity};
+use super::watch::{Look, Watch};
+use crate::rt::Env;
+use crate::types::{BrokerId, Epoch};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// How a lease stands, as far as this broker knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Its holder was seen to write not long ago.
+    Alive,
+    /// Nothing is proven either way.
+    Silent,
+    Over,
+}
+
+/// The last lease of one broker id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub(super) key: LeaseKey,
+    pub(super) standing: Standing,
+    /// What it wrote last, if that could be read.
+    pub(super) beat: Option<Heartbeat>,
+}
+
+/// All members by broker id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    members: BTreeMap<BrokerId, Member>,
+    over: BTreeSet<LeaseKey>,
+}
+
+impl View {
+    /// Whether the lease is proven to be over.
+    pub(super) fn is_over(&self, key: LeaseKey) -> bool {
+        self.over.contains(&key) || self.members.get(&key.broker).is_some_and(|m| m.key.number > key.number)
+    }
+
+    /// Leases that partitions can be given to.
+    pub(super) fn living(&self) -> impl Iterator<Item = LeaseKey> + '_ {
+        self.members.values().filter(|m| m.standing == Standing::Alive).map(|m| m.key)
+    }
+
+    /// Brokers that may be there, with where clients reach them.
+    pub fn reachable(&self) -> impl Iterator<Item = (BrokerId, &str)> + '_ {
+        let there = self.members.values().filter(|m| m.standing != Standing::Over);
+        there.filter_map(|m| Some((m.key.broker, m.beat.as_ref()?.address.as_str())))
+    }
+
+    /// The latest change of the metadata that a broker says it made durable, and under which controller epoch.
+    pub(super) fn announced(&self) -> Option<(Epoch, u64)> {
+        self.members.values().filter_map(|m| m.beat.as_ref()?.office).max()
+    }
+
+    /// Whether a broker that is not proven dead says that it is controller in `epoch`.
+    pub(super) fn has_controller(&self, epoch: Epoch) -> bool {
+        let there = self.members.values().filter(|m| m.standing != Standing::Over);
+        there.filter_map(|m| m.beat.as_ref()?.office).any(|(e, _)| e >= epoch)
+    }
+}
+
+/// What is remembered of a heartbeat from round to round.
+#[derive(Default)]
+struct Seen {
+    still: Duration,
+    /// Whether it was ever seen to change.
+    moved: bool,
+    beat: Option<Heartbeat>,
+}
+
+pub(super) struct Roster {
+    env: Env,
+    me: Arc<Identity>,
+    lease: Arc<Lease>,
+    watch: Watch,
+    seen: Mutex<BTreeMap<LeaseKey, Seen>>,
+    view: watch::Sender<Arc<View>>,
+}
+
+impl Roster {
+    pub fn new(env: Env, me: Arc<Identity>, lease: Arc<Lease>) -> Arc<Roster> {
+        Arc::new(Roster {
+            env,
+            me,
+            lease,
+            watch: Watch::default(),
+            seen: Mutex::default(),
+            view: watch::Sender::default(),
+        })
+    }
+
+    pub fn view(&self) -> Arc<View> {
+        self.view.borrow().clone()
+    }
+
+    pub fn changes(&self) -> watch::Receiver<Arc<View>> {
+        self.view.subscribe()
+    }
+
+    /// Looks, again and again; never returns.
+    pub async fn run(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(self.me.terms.beat() / 2).await;
+            self.round().await;
+        }
+    }
+
+    /// Looks once.
+    pub async fn round(&self) {
+        let limit = self.me.terms.lease;
+        let roll =
+            files::within(limit, "list", layout::BROKERS, membership::fresh_roll_once(&self.env)).await;
+        let roll = match roll {
+            Ok(roll) => roll,
+            Err(e) => {
+                tracing::warn!("cannot see who is there: {e}");
+                return;
+            }
+        };
+        let keys: Vec<LeaseKey> = roll.last().collect();
+        self.seen.lock().retain(|key, _| keys.contains(key));
+        let mine = LeaseKey { broker: self.me.broker, number: self.lease.number() as u32 };
+        let others = keys.iter().filter(|key| **key != mine && !self.view.borrow().is_over(**key));
+        futures::future::join_all(others.map(|key| self.look(*key))).await;
+        let next = Arc::new(self.judged(&keys, &roll));
+        let before = self.view();
+        let gave_up = |k: &LeaseKey| {
+            next.members.get(&k.broker).and_then(|m| m.beat.as_ref()).is_some_and(|b| b.relinquished)
+        };
+        let died = next.over.difference(&before.over).copied();
+        let unrecorded: Vec<LeaseKey> = died.filter(|k| !roll.is_recorded_dead(*k) && !gave_up(k)).collect();
+        if !unrecorded.is_empty() {
+            // Whoever comes later need not wait for it again.
+            let env = self.env.clone();
+            tokio::spawn(async move { membership::record_deaths(&env, &unrecorded).await });
+        }
+        self.view.send_if_modified(|view| {
+            let is_news = **view != *next;
+            *view = next;
+            is_news
+        });
+    }
+
+    async fn look(&self, key: LeaseKey) {
+        let path = key.heartbeat();
+        let started = self.env.clock.boot();
+        let read =
+            files::within(self.me.terms.beat(), "read", &path, files::read(&*self.env.volume, &path)).await;
+        let ended = self.env.clock.boot();
+        let Ok(bytes) = read else { return };
+        let mut seen = self.seen.lock();
+        let seen = seen.entry(key).or_default();
+        match self.watch.read(key, started, ended, &bytes) {
+            Look::Still(still) => seen.still = still,
+            Look::Moved => (seen.still, seen.moved) = (Duration::ZERO, true),
+        }
+        // One that was read in the middle of a write says nothing new.
+        seen.beat = Heartbeat::decode(&bytes).or(seen.beat.take());
+    }
+
+    fn judged(&self, keys: &[LeaseKey], roll: &membership::Roll) -> View {
+        let before = self.view.borrow().clone();
+        let seen = self.seen.lock();
+        let mine = LeaseKey { broker: self.me.broker, number: self.lease.number() as u32 };
+        let mut view = View { members: BTreeMap::new(), over: before.over.clone() };
+        for &key in keys {
+            let (beat, still) = match seen.get(&key) {
+                Some(s) => (s.beat.clone(), Some(s)),
+                None => (
+                    before.members.get(&key.broker).filter(|m| m.key == key).and_then(|m| m.beat.clone()),
+                    None,
+                ),
+            };
+            let lease = beat.as_ref().map_or(self.me.terms.lease, |b| b.lease.max(self.me.terms.lease));
+            let is_over = before.is_over(key)
+                || roll.is_recorded_dead(key)
+                || beat.as_ref().is_some_and(|b| b.relinquished)
+                || still.is_some_and(|s| s.still >= lease);
+            let standing = match still {
+                _ if key == mine => Standing::Alive,
+                _ if is_over => Standing::Over,
+                Some(s) if s.moved && s.still < lease / 2 => Standing::Alive,
+                _ => Standing::Silent,
+            };
+            if standing == Standing::Over {
+                view.over.insert(key);
+            }
+            let beat = if key == mine { Some(self.me.heartbeat(key.number, 0, false)) } else { beat };
+            view.members.insert(key.broker, Member { key, standing, beat });
+        }
+        view
+    }
+}

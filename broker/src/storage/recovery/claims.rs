@@ -1,0 +1,126 @@
+//! Who may open: claims, and waiting for those who claimed before.
+//!
+//! A claim is won by the exclusive creation of its name. Then its content, who claims, is made durable, and only
+//! then does the claimant look at the directory. So a claim without content is of somebody who has yet to look,
+//! and will find ours: he gives up. One with content may be of somebody who leads at this moment, or is about to:
+//! he must have said that he stopped, or be proven dead, before anything is read that he may still change.
+//!
+//! Of one holder the highest claim speaks for all: he stops under his earlier epochs before he claims the next.
+
+use super::{list, Listing, OpenArgs, OpenError};
+use crate::reached;
+use crate::storage::docs::{self, Claim, DocError, FORMAT};
+use crate::storage::names::{self, FileName};
+use crate::types::Epoch;
+use crate::volume::{Class, Volume, VolumeError};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Between two looks at those who must go first.
+const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+pub(super) async fn claim(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
+    let path = format!("{}/{}", a.spec.dir, names::claim(epoch));
+    let file = match a.volume.create_new(&path, Class::Data).await {
+        Err(e) if e.is_already_exists() => return Err(OpenError::Outbid { dir: a.spec.dir.clone(), epoch }),
+        r => r?,
+    };
+    (a.on_claim)(epoch);
+    // The name is not made durable: it is what claims, the manifest that follows names the epoch durably, and a claim
+    // that a power cut takes back was never served under.
+    let doc = Claim { format: FORMAT, epoch, holder: a.fence.holder(), relinquished: false };
+    file.write_sync(0, vec![doc.encode()]).await?;
+    Ok(())
+}
+
+/// Says that nothing is done under `epoch`, or an earlier one of this holder, any more.
+pub(in crate::storage) async fn relinquish(
+    v: &dyn Volume,
+    dir: &str,
+    epoch: Epoch,
+    holder: String,
+) -> Result<(), VolumeError> {
+    let file = v.open_write(&format!("{dir}/{}", names::claim(epoch)), Class::Data).await?;
+    let doc = Claim { format: FORMAT, epoch, holder, relinquished: true };
+    file.write_sync(0, vec![doc.encode()]).await
+}
+
+/// What lies in the directory, once nobody who claimed before `epoch` can change it any more.
+pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing, OpenError> {
+    // Our own create defeated the cache of names.
+    let listing = highest_is(a, epoch, list(&*a.volume, &a.spec.dir).await?)?;
+    let mut others = others(a, &listing, epoch).await?;
+    if others.is_empty() {
+        return Ok(listing);
+    }
+    let mut pause = POLL.0;
+    loop {
+        others.retain(|c| !c.relinquished && !a.fence.is_over(&c.holder));
+        if others.is_empty() {
+            break;
+        }
+        reached!("waited-for-earlier-claimant");
+        tokio::time::sleep(pause).await;
+        a.still_wanted()?;
+        a.progress.fetch_add(1, Relaxed);
+        pause = (pause * 2).min(POLL.1);
+        for c in &mut others {
+            if let Some(now) = read(a, c.epoch).await? {
+                *c = now;
+            }
+        }
+    }
+    // The last of them may have written until a moment ago.
+    a.still_wanted()?;
+    highest_is(a, epoch, fresh_list(a, epoch).await?)
+}
+
+/// The last claim of each other holder that may matter: the present manifest's, and later ones. Who wrote that manifest
+/// had waited for everybody before.
+async fn others(a: &OpenArgs, listing: &Listing, epoch: Epoch) -> Result<Vec<Claim>, OpenError> {
+    let from = listing.highest(|f| matches!(f, FileName::Manifest(_)).then_some(f.epoch()));
+    let claims = listing.files().filter_map(|f| if let FileName::Claim(e) = f { Some(e) } else { None });
+    let mut claims: Vec<Epoch> = claims.filter(|e| *e < epoch && Some(*e) >= from).collect();
+    claims.sort_unstable_by(|a, b| b.cmp(a));
+    let mut seen = BTreeSet::from([a.fence.holder()]);
+    let mut others = Vec::new();
+    for e in claims {
+        if let Some(claim) = read(a, e).await? {
+            if seen.insert(claim.holder.clone()) {
+                others.push(claim);
+            }
+        }
+    }
+    Ok(others)
+}
+
+/// `None`: there is no claim, or one without content.
+async fn read(a: &OpenArgs, epoch: Epoch) -> Result<Option<Claim>, OpenError> {
+    match docs::read::<Claim>(&*a.volume, &format!("{}/{}", a.spec.dir, names::claim(epoch))).await {
+        Ok(claim) => Ok(Some(claim)),
+        Err(DocError::Damaged { .. }) => Ok(None),
+        Err(DocError::Volume(e)) if e.is_not_found() => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn highest_is(a: &OpenArgs, epoch: Epoch, listing: Listing) -> Result<Listing, OpenError> {
+    let highest = listing.highest(|f| matches!(f, FileName::Claim(_)).then_some(f.epoch()));
+    if highest.is_some_and(|h| h > epoch) {
+        reached!("claim-outbid");
+        return Err(OpenError::Outbid { dir: a.spec.dir.clone(), epoch });
+    }
+    Ok(listing)
+}
+
+/// The listing as the server has it.
+async fn fresh_list(a: &OpenArgs, epoch: Epoch) -> Result<Listing, OpenError> {
+    let v = &*a.volume;
+    let probe = format!("{}/{epoch}-listing.{:x}.tmp", a.spec.dir, a.nonce);
+    drop(v.create_new(&probe, Class::Data).await?);
+    let listing = list(v, &a.spec.dir).await;
+    // What stays is garbage for the next opening to find.
+    drop(v.unlink(&probe).await);
+    Ok(listing?)
+}
