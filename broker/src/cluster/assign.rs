@@ -82,3 +82,72 @@ fn lengthen(m: &mut Metadata) -> bool {
 fn places(m: &mut Metadata) -> impl Iterator<Item = Place<'_>> {
     m.slots.iter_mut().chain(m.topics.values_mut().flat_map(|t| t.leaders.iter_mut()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::metadata::TopicMeta;
+    use super::super::roster::testing::view;
+    use super::*;
+    use crate::types::{BrokerId, TopicId};
+    use proptest::prelude::*;
+
+    fn key(broker: i32, number: u32) -> LeaseKey {
+        LeaseKey { broker: BrokerId(broker), number }
+    }
+
+    fn metadata(partitions: i32, leaders: Vec<Option<LeaseKey>>) -> Metadata {
+        let id = TopicId(uuid::Uuid::from_u128(1));
+        let mut m = Metadata::default();
+        let topic = TopicMeta { id, partitions, configs: BTreeMap::new(), leaders };
+        m.topics.insert("t".into(), topic);
+        m
+    }
+
+    fn leaders(m: &Metadata) -> Vec<Option<LeaseKey>> {
+        m.topics.values().flat_map(|t| t.leaders.clone()).collect()
+    }
+
+    #[test]
+    fn who_is_back_gets_what_he_had_and_who_is_silent_keeps_it() {
+        let old = vec![Some(key(1, 1)), Some(key(2, 1)), Some(key(3, 1))];
+        let mut m = metadata(3, old);
+        // 1 is back under another lease, 2 is silent, 3 is dead.
+        assert!(fill(&mut m, &view(&[key(1, 2)], &[key(2, 1)], &[key(3, 1)])));
+        assert_eq!(leaders(&m), [Some(key(1, 2)), Some(key(2, 1)), Some(key(1, 2))]);
+        assert!(!fill(&mut m, &view(&[key(1, 2)], &[key(2, 1)], &[key(3, 1)])), "then nothing is left to do");
+    }
+
+    #[test]
+    fn with_nobody_there_nothing_is_assigned() {
+        let mut m = metadata(2, vec![]);
+        fill(&mut m, &view(&[], &[], &[]));
+        assert_eq!(leaders(&m), [None, None]);
+    }
+
+    proptest! {
+        /// Whoever comes and goes: after enough rounds every place has a living leader, loads differ by one at most,
+        /// and the next round changes nothing.
+        #[test]
+        fn it_comes_to_rest_and_is_even(
+            partitions in 1i32..40,
+            rounds in proptest::collection::vec(proptest::collection::btree_set(1i32..6, 1..5), 1..6),
+        ) {
+            let mut m = metadata(partitions, vec![]);
+            let mut lease = 1;
+            for living in rounds {
+                lease += 1;
+                let living: Vec<LeaseKey> = living.into_iter().map(|b| key(b, lease)).collect();
+                let gone: Vec<LeaseKey> = (1..6).map(|b| key(b, lease - 1)).collect();
+                let now = view(&living, &[], &gone);
+                fill(&mut m, &now);
+                while even_out(&mut m, &now) {}
+                prop_assert!(!fill(&mut m, &now));
+                let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
+                for place in places(&mut m) {
+                    *loads.get_mut(&place.unwrap()).unwrap() += 1;
+                }
+                prop_assert!(loads.values().max().unwrap() - loads.values().min().unwrap() <= 1);
+            }
+        }
+    }
+}

@@ -209,3 +209,18 @@ impl Roster {
         view
     }
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// A view as it might be.
+    pub fn view(alive: &[LeaseKey], silent: &[LeaseKey], over: &[LeaseKey]) -> View {
+        let of = |keys: &[LeaseKey], standing| -> Vec<(BrokerId, Member)> {
+            keys.iter().map(|&key| (key.broker, Member { key, standing, beat: None })).collect()
+        };
+        // The last one of an id counts.
+        let members = [of(over, Standing::Over), of(silent, Standing::Silent), of(alive, Standing::Alive)];
+        View { members: members.into_iter().flatten().collect(), over: over.iter().copied().collect() }
+    }
+}

@@ -4,6 +4,7 @@ mod deletion;
 mod engine;
 mod lapse;
 mod power_cuts;
+mod several;
 mod start;
 
 use super::admin::NewTopic;
