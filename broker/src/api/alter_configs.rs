@@ -42,7 +42,7 @@ async fn alter(cx: &RequestContext, resource: &AlterConfigsResource, dry_run: bo
     let topic = alterable(resource.resource_type, &resource.resource_name, &image, cluster.broker_id())?;
     let overrides = replacement(&resource.configs)?;
     let replace = Box::new(move |present: &mut BTreeMap<String, String>| {
-        *present = overrides;
+        present.clone_from(&overrides);
         Ok(())
     });
     Ok(cluster.alter_topic_config(&topic.name, replace, dry_run).await?)

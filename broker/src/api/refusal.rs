@@ -42,6 +42,8 @@ impl From<AdminError> for Refusal {
             AdminError::InvalidTopic(_) => ResponseError::InvalidTopicException,
             AdminError::InvalidPartitions(_) => ResponseError::InvalidPartitions,
             AdminError::InvalidConfig(_) => ResponseError::InvalidConfig,
+            // Trying again may help.
+            AdminError::Outpaced(_) => ResponseError::RequestTimedOut,
             AdminError::Storage(_) => ResponseError::KafkaStorageError,
         };
         Refusal::new(error, e.to_string())

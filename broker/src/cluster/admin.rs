@@ -1,21 +1,23 @@
-//! What a broker asks of the controller.
+//! What the rest of a broker asks of the cluster. Changes are the controller's to make, wherever it is.
 
-use super::controller::checked_overrides;
 use super::core::Core;
 use super::error::StartError;
 use super::lease::Lease;
 use super::metadata::{Metadata, TopicMeta};
 use super::names::check_topic_name;
+use super::requests::{Ask, Asking};
 use super::roster::View;
 use super::{ClusterImage, TopicImage};
 use crate::config::BrokerConfig;
 use crate::metrics::Metrics;
+use crate::reached;
 use crate::rt::{Entropy, Env};
-use crate::storage::Engine;
+use crate::storage::{Engine, Fence};
 use crate::types::{BrokerId, Epoch, TopicId};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 pub struct NewTopic {
     pub name: String,
@@ -24,7 +26,7 @@ pub struct NewTopic {
 }
 
 /// Why an admin call changed nothing (or, for `NotController` and `Storage`, may not have).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum AdminError {
     #[error("this broker is not the controller now")]
     NotController,
@@ -38,12 +40,17 @@ pub enum AdminError {
     InvalidPartitions(String),
     #[error("{0}")]
     InvalidConfig(String),
+    #[error("the configs of topic {0} were changed by somebody else again and again")]
+    Outpaced(String),
     #[error("the volume failed: {0}")]
     Storage(String),
 }
 
-/// A change of a topic's overrides.
-pub type ConfigChange = Box<dyn FnOnce(&mut BTreeMap<String, String>) -> Result<(), AdminError> + Send>;
+/// A change of a topic's overrides. It is made again if somebody else's came between.
+pub type ConfigChange = Box<dyn Fn(&mut BTreeMap<String, String>) -> Result<(), AdminError> + Send + Sync>;
+
+/// How often a change of configs is made anew because others came between.
+const CONFIG_ATTEMPTS: u32 = 8;
 
 /// This broker's part in the cluster: its lease, the metadata, and the engine below.
 pub struct Cluster {
@@ -115,7 +122,7 @@ impl Cluster {
         self.core.lease.ended()
     }
 
-    /// Whether the lease stands and the metadata can be changed.
+    /// Whether the lease stands, and there is a controller.
     pub fn ready(&self) -> bool {
         self.core.ready()
     }
@@ -160,29 +167,18 @@ impl Core {
         dry_run: bool,
     ) -> Result<Arc<TopicImage>, AdminError> {
         check_topic_name(&new.name)?;
-        let defaults = self.controller.defaults().clone();
-        checked_overrides(&defaults, &new.overrides)?;
-        self.change(dry_run, move |m| {
-            let leaders = Vec::new();
-            let topic = TopicMeta { id, partitions: new.partitions, configs: new.overrides, leaders };
-            m.create_topic(&new.name, topic.clone())?;
-            Ok(Arc::new(TopicImage::new(&new.name, &topic, &defaults)))
-        })
-        .await
+        let NewTopic { name, partitions, overrides: configs } = new;
+        let topic = TopicMeta { id, partitions, configs: configs.clone(), leaders: Vec::new() };
+        self.change(Ask::CreateTopic { name: name.clone(), id, partitions, configs }, dry_run).await?;
+        Ok(Arc::new(TopicImage::new(&name, &topic, self.controller.defaults())))
     }
 
     pub(super) async fn delete_topic(&self, name: &str) -> Result<(), AdminError> {
-        let name = name.to_owned();
-        self.change(false, move |m| m.delete_topic(&name).map(|_| ())).await
+        self.change(Ask::DeleteTopic { name: name.into(), id: None }, false).await
     }
 
     async fn delete_incarnation(&self, name: &str, id: TopicId) -> Result<(), AdminError> {
-        let name = name.to_owned();
-        self.change(false, move |m| match m.topics.get(&name) {
-            Some(topic) if topic.id == id => m.delete_topic(&name).map(|_| ()),
-            _ => Err(AdminError::UnknownTopic(name)),
-        })
-        .await
+        self.change(Ask::DeleteTopic { name: name.into(), id: Some(id) }, false).await
     }
 
     pub(super) async fn create_partitions(
@@ -191,8 +187,7 @@ impl Core {
         total: i32,
         dry_run: bool,
     ) -> Result<(), AdminError> {
-        let name = name.to_owned();
-        self.change(dry_run, move |m| m.create_partitions(&name, total)).await
+        self.change(Ask::CreatePartitions { name: name.into(), total }, dry_run).await
     }
 
     pub(super) async fn alter_topic_config(
@@ -201,28 +196,35 @@ impl Core {
         change: ConfigChange,
         dry_run: bool,
     ) -> Result<(), AdminError> {
-        let name = name.to_owned();
-        let defaults = self.controller.defaults().clone();
-        self.change(dry_run, move |m| {
-            let topic = m.topic_mut(&name)?;
-            let mut overrides = topic.configs.clone();
-            change(&mut overrides)?;
-            checked_overrides(&defaults, &overrides)?;
-            topic.configs = overrides;
-            Ok(())
-        })
-        .await
+        for _ in 0..CONFIG_ATTEMPTS {
+            let metadata = self.controller.metadata();
+            let topic = metadata.topics.get(name).ok_or_else(|| AdminError::UnknownTopic(name.into()))?;
+            let mut to = topic.configs.clone();
+            change(&mut to)?;
+            let ask = Ask::SetConfigs { name: name.into(), id: topic.id, from: topic.configs.clone(), to };
+            match self.change(ask, dry_run).await {
+                // What outpaced it is shown here by now.
+                Err(AdminError::Outpaced(_)) => {}
+                done => return done,
+            }
+        }
+        Err(AdminError::Outpaced(name.into()))
     }
 
-    async fn change<T: Send + 'static>(
-        &self,
-        dry_run: bool,
-        change: impl FnOnce(&mut Metadata) -> Result<T, AdminError> + Send + 'static,
-    ) -> Result<T, AdminError> {
-        if !dry_run {
-            return self.controller.submit(change).await;
+    /// Makes the change if this broker is controller, else has the controller make it.
+    async fn change(&self, ask: Ask, dry_run: bool) -> Result<(), AdminError> {
+        let controller = &self.controller;
+        if dry_run {
+            controller.lease.right().ok_or(AdminError::NotController)?;
+            return ask.apply(&mut Metadata::clone(&controller.metadata()), controller.defaults());
         }
-        self.controller.in_office().ok_or(AdminError::NotController)?;
-        change(&mut Metadata::clone(&self.controller.metadata()))
+        if controller.in_office().is_some() {
+            let defaults = controller.defaults().clone();
+            return controller.submit(move |m| ask.apply(m, &defaults)).await;
+        }
+        reached!("asked-another-controller");
+        let (tell, told) = oneshot::channel();
+        self.asks.send(Asking { ask, tell }).await.map_err(|_| AdminError::NotController)?;
+        told.await.unwrap_or(Err(AdminError::NotController))
     }
 }

@@ -19,6 +19,7 @@ use super::lease::Lease;
 use super::membership::Identity;
 use super::metadata::{Metadata, Stamp};
 use super::partitions::Partitions;
+use super::requests::{self, Request};
 use super::roster::{Roster, View};
 use super::seat::Seat;
 use super::store::{Store, WriteError};
@@ -67,6 +68,8 @@ pub(super) struct Controller {
     showing: Mutex<()>,
     /// Notified when there may be something to delete.
     pub deletions: Notify,
+    /// Changes whenever something is shown.
+    shown: watch::Sender<()>,
 }
 
 impl Controller {
@@ -91,6 +94,7 @@ impl Controller {
             office: AtomicU64::new(0),
             changes,
             deletions: Notify::new(),
+            shown: watch::Sender::default(),
         };
         (Arc::new(controller), queue)
     }
@@ -184,9 +188,20 @@ impl Controller {
         self.metadata.store(Arc::new(metadata));
         self.image.store(Arc::new(after));
         self.assign();
+        self.shown.send_replace(());
         if deleting {
             self.deletions.notify_one();
         }
+    }
+
+    /// Changes whenever something is shown.
+    pub fn shown(&self) -> watch::Receiver<()> {
+        self.shown.subscribe()
+    }
+
+    /// Makes the next heartbeat go out at once.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
     }
 
     /// The lease is another one: what was assigned under the last one is void.
@@ -335,7 +350,9 @@ impl ControllerTask {
                     Err(_) => break,
                 }
             }
-            let (goes_on, result, answers) = self.apply(&mut office, batch).await;
+            let (view, metadata) = (self.roster.view(), self.controller.metadata());
+            let requests = requests::unanswered(&self.env, &view, &metadata, self.me.terms.beat()).await;
+            let (goes_on, result, answers) = self.apply(&mut office, batch, requests).await;
             if !goes_on {
                 self.controller.office.store(0, SeqCst);
             }
@@ -353,12 +370,13 @@ impl ControllerTask {
         &self,
         office: &mut Office,
         batch: Vec<Change>,
+        requests: Vec<Request>,
     ) -> (bool, Result<(), AdminError>, Vec<Answer>) {
         let before = self.controller.metadata();
         let mut draft = Metadata::clone(&before);
         let mut answers = Vec::new();
         let roster = self.roster.view();
-        if batch.is_empty() {
+        if batch.is_empty() && requests.is_empty() {
             assign::even_out(&mut draft, &roster);
         }
         for change in batch {
@@ -368,6 +386,10 @@ impl ControllerTask {
                 (change.apply)(&mut Metadata::default())(Err(AdminError::NotController));
             }
         }
+        for request in requests {
+            request.apply(&mut draft, self.controller.defaults());
+        }
+        draft.answers.retain(|lease, _| !roster.is_over(*lease));
         assign::fill(&mut draft, &roster);
         let changed = draft != *before;
         if changed {

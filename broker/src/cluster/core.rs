@@ -12,6 +12,7 @@ use super::layout::{self, LeaseKey};
 use super::lease::{Lease, LeaseTerms};
 use super::membership::{self, Held, Identity};
 use super::partitions::Partitions;
+use super::requests::{Asker, Asking};
 use super::roster::Roster;
 use super::seat::Seat;
 use super::store;
@@ -25,11 +26,13 @@ use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{watch, Notify};
+use tokio::sync::{mpsc, watch, Notify};
 use tokio::task::JoinHandle;
 
 /// How often a start tries to become controller: a lease may end on the way.
 const OFFICE_ATTEMPTS: u32 = 3;
+/// Changes that wait to be asked of the controller; more wait to wait.
+const ASKS: usize = 256;
 
 pub(super) struct Core {
     pub me: Arc<Identity>,
@@ -43,6 +46,8 @@ pub(super) struct Core {
     stop: watch::Sender<bool>,
     /// Says when one of the tasks died.
     vital: Arc<Vital>,
+    /// What is to be asked of the controller, where that is another broker.
+    pub(super) asks: mpsc::Sender<Asking>,
     keeper: Mutex<Option<JoinHandle<()>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// How long the partitions may take to close.
@@ -95,7 +100,9 @@ impl Core {
             stop: stopping.clone(),
         };
         let vital = Arc::new(Vital::default());
+        let (asks, asked) = mpsc::channel(ASKS);
         let core = Core {
+            asks,
             me: me.clone(),
             cluster_id,
             lease: lease.clone(),
@@ -117,6 +124,14 @@ impl Core {
             limit: terms.lease,
         };
         follower.catch_up().await;
+        let asker = Asker {
+            env: env.clone(),
+            me: me.clone(),
+            lease: lease.clone(),
+            controller: controller.clone(),
+            queue: asked,
+            limit: config.storage.sync_timeout,
+        };
         let mut task = ControllerTask {
             env: env.clone(),
             seat: Seat { env: env.clone(), me: me.broker, unreadable: None },
@@ -139,6 +154,7 @@ impl Core {
             vital.spawn("the controller", until_stopped(stopping.clone(), task.run(office))),
             vital.spawn("the look at the other brokers", until_stopped(stopping.clone(), roster.run())),
             vital.spawn("the following of the controller", until_stopped(stopping.clone(), follower.run())),
+            vital.spawn("the asking of the controller", until_stopped(stopping.clone(), asker.run())),
             vital.spawn("the deleter of topics", until_stopped(resting.clone(), deleter.run())),
             vital.spawn("the care for partitions", until_stopped(resting, engine.clone().run())),
         ];
@@ -203,8 +219,8 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
         Some((host, port)) => format!("{host}:{port}"),
         None => config.listen.clone(),
     };
-    let office = Mutex::default();
-    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms, office })
+    let (office, requests) = Default::default();
+    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms, office, requests })
 }
 
 async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> Result<Held, StartError> {
@@ -266,7 +282,11 @@ impl Fence for ClusterFence {
         // Who claimed before claims named leases is long gone.
         let Some(key) = LeaseKey::parse(holder) else { return true };
         let earlier = key.broker == self.lease.broker() && u64::from(key.number) < self.lease.number();
-        earlier || self.roster.view().is_over(key)
+        let over = earlier || self.roster.view().is_over(key);
+        if !over {
+            self.roster.look_soon();
+        }
+        over
     }
 }
 

@@ -3,12 +3,16 @@
 //! Heartbeats tell of changes ([`super::heartbeat`]); so nothing is read when nothing changed. What is read may be
 //! older than what was told of, where a cache stands between: then it is read again, past the cache. A picture never goes
 //! back: the highest controller epoch counts, and in it the highest change.
+//!
+//! What a controller wrote counts only if nobody claimed a higher epoch before it was read. Else it may have been written
+//! after its successor had read what it inherits: such a change was never answered, and is nobody's.
 
 use super::controller::Controller;
 use super::files;
 use super::layout;
 use super::metadata::Metadata;
 use super::roster::Roster;
+use crate::reached;
 use crate::rt::Env;
 use crate::types::Epoch;
 use std::sync::Arc;
@@ -49,14 +53,35 @@ impl Follower {
         if announced <= self.controller.latest() {
             return;
         }
-        match self.read(announced.0).await {
-            Some(metadata) if stamp(&metadata) >= announced => self.controller.publish(metadata),
+        let read = match self.read(announced.0).await {
+            Some(metadata) if stamp(&metadata) >= announced => Some(metadata),
             // An old one of that name, as a cache has it, or one that is being replaced.
             _ => {
                 files::defeat_name_cache(&self.env, layout::METADATA).await;
-                if let Some(metadata) = self.read(announced.0).await {
-                    self.controller.publish(metadata);
+                self.read(announced.0).await
+            }
+        };
+        let Some(metadata) = read else { return };
+        if self.is_highest(stamp(&metadata).0).await {
+            self.controller.publish(metadata);
+            self.roster.look_soon();
+        }
+    }
+
+    /// Whether `epoch` is the highest that was claimed, uncached.
+    async fn is_highest(&self, epoch: Epoch) -> bool {
+        let names = files::fresh_names(&self.env, layout::CONTROLLER);
+        match files::within(self.limit, "list", layout::CONTROLLER, names).await {
+            Ok(names) => {
+                let is_highest = names.iter().filter_map(|n| layout::parse_claim(n)).max() <= Some(epoch);
+                if !is_highest {
+                    reached!("change-of-a-deposed-controller");
                 }
+                is_highest
+            }
+            Err(e) => {
+                tracing::warn!("{e}; trying again");
+                false
             }
         }
     }

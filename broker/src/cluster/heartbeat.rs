@@ -10,7 +10,8 @@
 //!   6  (zero) u16           36  load u32               48  domain length u16
 //!   8  incarnation 16       40  broker id i32          50  lease number u32
 //!  54  controller epoch u32 (0: not controller)         58  change u64 of the metadata that is durable
-//!  66  address, then domain, then zeros                508  CRC32C of bytes 0..508
+//!  66  requests u32: how many were made of the controller under this lease
+//!  70  address, then domain, then zeros                508  CRC32C of bytes 0..508
 //! ```
 
 use crate::types::{BrokerId, Epoch};
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 pub(crate) const SIZE: usize = 512;
-const BODY: usize = 66;
+const BODY: usize = 70;
 const CRC_AT: usize = SIZE - 4;
 const MAGIC: &[u8; 4] = b"HWHB";
 const VERSION: u16 = 2;
@@ -42,6 +43,8 @@ pub(crate) struct Heartbeat {
     pub load: u32,
     /// If the writer is controller: its epoch, and the last change of the metadata that it made durable.
     pub office: Option<(Epoch, u64)>,
+    /// How many requests the writer made of the controller under this lease ([`super::requests`]).
+    pub requests: u32,
     /// The writer's right ended before it wrote this, and it serves nothing under this lease any more.
     pub relinquished: bool,
 }
@@ -68,6 +71,7 @@ impl Heartbeat {
         let (epoch, change) = self.office.unwrap_or_default();
         b.extend_from_slice(&epoch.0.to_le_bytes());
         b.extend_from_slice(&change.to_le_bytes());
+        b.extend_from_slice(&self.requests.to_le_bytes());
         b.extend_from_slice(address);
         b.extend_from_slice(domain);
         b.resize(CRC_AT, 0);
@@ -98,6 +102,7 @@ impl Heartbeat {
             relinquished: u16::from_le_bytes(field(b, 44)?) & RELINQUISHED != 0,
             lease_number: u32::from_le_bytes(field(b, 50)?),
             office: Some(office).filter(|(epoch, _)| epoch.0 > 0),
+            requests: u32::from_le_bytes(field(b, 66)?),
             address: text(BODY, address_end)?,
             domain: text(address_end, domain_end)?,
         })
@@ -117,6 +122,7 @@ mod tests {
         (any::<(i32, u128, u32, u64, u32, u32, bool)>(), "[a-z0-9:.]{0,200}", "[a-f0-9/-]{0,200}").prop_map(
             |((broker, inc, lease_number, sequence, lease, load, relinquished), address, domain)| Heartbeat {
                 office: (load % 3 > 0).then_some((Epoch(load), sequence / 3)),
+                requests: load / 5,
                 broker: BrokerId(broker),
                 incarnation: uuid::Uuid::from_u128(inc),
                 lease_number,
@@ -158,6 +164,7 @@ mod tests {
     fn a_domain_too_long_to_store_proves_nothing() {
         let long = Heartbeat {
             office: None,
+            requests: 0,
             broker: BrokerId(1),
             incarnation: uuid::Uuid::nil(),
             lease_number: 1,

@@ -4,6 +4,7 @@
 //! __cluster/format.json                              what the volume is; written once
 //! __cluster/brokers/{id}-{lease:08x}.heartbeat       by the process that holds that lease of that id
 //! __cluster/brokers/{id}-{lease:08x}.dead            by whoever proved that lease dead; empty
+//! __cluster/brokers/{id}-{lease:08x}-{n:08x}.request by the process that holds that lease: what it asks of the controller
 //! __cluster/brokers/{random:016x}.probe              by a start, for a moment, to defeat a stale name cache; empty
 //! __cluster/controller/{epoch:08x}.claim             by the winner of that controller epoch
 //! __cluster/metadata/{epoch:08x}-metadata.json       by the controller of that epoch
@@ -43,6 +44,16 @@ impl LeaseKey {
 
     pub fn death_record(self) -> String {
         format!("{BROKERS}/{}-{:08x}.dead", self.broker, self.number)
+    }
+
+    /// The file of the `n`th request that is made of the controller under this lease.
+    pub fn request(self, n: u32) -> String {
+        format!("{BROKERS}/{}-{:08x}-{n:08x}.request", self.broker, self.number)
+    }
+
+    pub fn parse_request(name: &str) -> Option<(LeaseKey, u32)> {
+        let (key, n) = name.strip_suffix(".request")?.rsplit_once('-')?;
+        Some((Self::parse(key)?, hex8(n)?))
     }
 
     pub fn parse_heartbeat(name: &str) -> Option<LeaseKey> {

@@ -44,6 +44,8 @@ pub(super) struct Identity {
     pub terms: LeaseTerms,
     /// What the heartbeats say of the office of controller.
     pub office: Mutex<Option<(Epoch, u64)>>,
+    /// The lease under which requests were made of the controller, and how many.
+    pub requests: Mutex<(u32, u32)>,
 }
 
 impl Identity {
@@ -58,8 +60,14 @@ impl Identity {
             domain: self.lock.domain.clone(),
             load: 0,
             office: *self.office.lock(),
+            requests: Some(*self.requests.lock()).filter(|(of, _)| *of == lease).map_or(0, |(_, n)| n),
             relinquished,
         }
+    }
+
+    /// The `n`th request under `lease` is durable: heartbeats tell of it from now on.
+    pub fn asked(&self, lease: u32, n: u32) {
+        *self.requests.lock() = (lease, n);
     }
 }
 
@@ -72,7 +80,7 @@ pub(super) struct Held {
 }
 
 /// What the heartbeat directory shows.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Roll {
     /// The highest lease of each broker id.
     last: BTreeMap<BrokerId, u32>,
@@ -354,7 +362,11 @@ async fn tidy(env: &Env, mine: LeaseKey) {
             // Of a start that did not come to take it away. Its purpose was fulfilled when it was made.
             files::tidy_away(&*env.volume, &format!("{}/{name}", layout::BROKERS)).await;
         }
-        if key.is_some_and(|k| k.broker == mine.broker && k.number.saturating_add(KEEP) < mine.number) {
+        let is_old =
+            key.is_some_and(|k| k.broker == mine.broker && k.number.saturating_add(KEEP) < mine.number);
+        let is_void = LeaseKey::parse_request(&name)
+            .is_some_and(|(k, _)| k.broker == mine.broker && k.number < mine.number);
+        if is_old || is_void {
             files::tidy_away(&*env.volume, &format!("{}/{name}", layout::BROKERS)).await;
         }
     }

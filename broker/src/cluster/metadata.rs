@@ -10,6 +10,7 @@ use super::election::Candidate;
 use super::error::StartError;
 use super::layout::LeaseKey;
 use super::names::check_topic_name;
+use super::requests::Answered;
 use crate::types::{Epoch, TopicId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +35,9 @@ pub(crate) struct Metadata {
     /// Who coordinates the groups of each slot, and under which lease.
     #[serde(default)]
     pub slots: Vec<Option<LeaseKey>>,
+    /// What was answered last under each lease that asked ([`super::requests`]) and may stand.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub answers: BTreeMap<LeaseKey, Answered>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +70,7 @@ impl Default for Metadata {
             topics: BTreeMap::new(),
             deleting: BTreeMap::new(),
             slots: Vec::new(),
+            answers: BTreeMap::new(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! - `membership`: how a broker id's next lease is taken; `roster`: who else is there;
 //! - `election`: who may propose; `seat`: when; `controller` proposes, `metadata` says what, `assign` who leads what,
 //!   `store` makes it durable, and `follower` shows it on the other brokers;
+//! - `requests`: what other brokers ask of the controller;
 //! - `deleter`: frees the disk of deleted topics;
 //! - `inspect`: looks at all these files offline;
 //! - `format`: what a data directory is; `core` puts all together; `admin` is what the rest calls.
@@ -33,6 +34,7 @@ mod membership;
 mod metadata;
 mod names;
 mod partitions;
+mod requests;
 pub mod roster;
 mod seat;
 mod store;

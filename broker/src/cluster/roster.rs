@@ -1,6 +1,10 @@
 //! Who is in the cluster, as this broker sees it.
 //!
-//! Each round lists the heartbeat files, uncached, and reads the last one of every broker id. Promises: a lease is called
+//! A whole look lists the heartbeat files, uncached, and reads the last one of every broker id. The controller looks so
+//! each half beat. Others look at the controller's heartbeat each half beat, and at all when something depends on it
+//! ([`Roster::look_soon`]), when there is no controller, and else so seldom that a broker reads no more than
+//! [`READS`] heartbeats a second for it: what all brokers together ask of the volume grows with the square of their
+//! number else. Promises: a lease is called
 //! over only when that is proven: its holder said so, a later lease of the same id exists, a record of its death
 //! does, or its heartbeat was still for the lease by this broker's own clock ([`Watch`]). Once called over it stays so.
 //! A read that failed or hangs proves nothing, and holds up nothing but itself.
@@ -11,16 +15,20 @@ use super::files;
 use super::heartbeat::Heartbeat;
 use super::layout::{self, LeaseKey};
 use super::lease::Lease;
-use super::membership::{self, Identity};
+use super::membership::{self, Identity, Roll};
 use super::watch::{Look, Watch};
 use crate::rt::Env;
 use crate::types::{BrokerId, Epoch};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+
+/// How many heartbeats a second a broker reads at most that only wants to know who is there.
+pub const READS: u32 = 16;
 
 /// How a lease stands, as far as this broker knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +78,19 @@ impl View {
         self.members.values().filter_map(|m| m.beat.as_ref()?.office).max()
     }
 
+    /// How many requests each lease that may stand made of the controller.
+    pub(super) fn requested(&self) -> impl Iterator<Item = (LeaseKey, u32)> + '_ {
+        let there = self.members.values().filter(|m| m.standing != Standing::Over);
+        there.filter_map(|m| Some((m.key, m.beat.as_ref()?.requests)))
+    }
+
+    /// Who says that he is controller in the highest epoch, unless he is proven dead.
+    pub(super) fn controller(&self) -> Option<LeaseKey> {
+        let there = self.members.values().filter(|m| m.standing != Standing::Over);
+        let offices = there.filter_map(|m| Some((m.beat.as_ref()?.office?, m.key)));
+        offices.max().map(|(_, key)| key)
+    }
+
     /// Whether a broker that is not proven dead says that it is controller in `epoch`.
     pub(super) fn has_controller(&self, epoch: Epoch) -> bool {
         let there = self.members.values().filter(|m| m.standing != Standing::Over);
@@ -92,6 +113,10 @@ pub(super) struct Roster {
     lease: Arc<Lease>,
     watch: Watch,
     seen: Mutex<BTreeMap<LeaseKey, Seen>>,
+    /// The last listing.
+    roll: Mutex<Roll>,
+    /// Something depends on who is there.
+    soon: AtomicBool,
     view: watch::Sender<Arc<View>>,
 }
 
@@ -103,6 +128,8 @@ impl Roster {
             lease,
             watch: Watch::default(),
             seen: Mutex::default(),
+            roll: Mutex::default(),
+            soon: AtomicBool::new(false),
             view: watch::Sender::default(),
         })
     }
@@ -115,15 +142,44 @@ impl Roster {
         self.view.subscribe()
     }
 
+    /// Makes the next look a whole one.
+    pub fn look_soon(&self) {
+        self.soon.store(true, SeqCst);
+    }
+
     /// Looks, again and again; never returns.
     pub async fn run(self: Arc<Self>) {
+        let mut last = self.env.clock.boot();
         loop {
             tokio::time::sleep(self.me.terms.beat() / 2).await;
-            self.round().await;
+            let now = self.env.clock.boot();
+            if self.is_due(now.saturating_sub(last)) {
+                last = now;
+                self.round().await;
+            } else {
+                self.glance().await;
+            }
         }
     }
 
-    /// Looks once.
+    /// Whether a whole look is due, that long after the last one.
+    fn is_due(&self, since: Duration) -> bool {
+        let view = self.view();
+        let others = u32::try_from(view.members.len()).unwrap_or(u32::MAX);
+        let pause = (Duration::from_secs(1) * others / READS).min(self.me.terms.lease / 2);
+        let soon = self.soon.swap(false, SeqCst);
+        soon || since >= pause || self.me.office.lock().is_some() || view.controller().is_none()
+    }
+
+    /// Looks at the controller's heartbeat only.
+    async fn glance(&self) {
+        let Some(key) = self.view().controller() else { return };
+        self.look(key).await;
+        let roll = self.roll.lock().clone();
+        self.conclude(&roll);
+    }
+
+    /// Looks once at all.
     pub async fn round(&self) {
         let limit = self.me.terms.lease;
         let roll =
@@ -140,18 +196,28 @@ impl Roster {
         let mine = LeaseKey { broker: self.me.broker, number: self.lease.number() as u32 };
         let others = keys.iter().filter(|key| **key != mine && !self.view.borrow().is_over(**key));
         futures::future::join_all(others.map(|key| self.look(*key))).await;
-        let next = Arc::new(self.judged(&keys, &roll));
-        let before = self.view();
-        let gave_up = |k: &LeaseKey| {
-            next.members.get(&k.broker).and_then(|m| m.beat.as_ref()).is_some_and(|b| b.relinquished)
-        };
-        let died = next.over.difference(&before.over).copied();
-        let unrecorded: Vec<LeaseKey> = died.filter(|k| !roll.is_recorded_dead(*k) && !gave_up(k)).collect();
+        self.conclude(&roll);
+        if self.me.office.lock().is_some() {
+            self.record_deaths(&roll);
+        }
+        *self.roll.lock() = roll;
+    }
+
+    /// Whoever comes later, or waits for it now, need not find out by himself.
+    fn record_deaths(&self, roll: &Roll) {
+        let view = self.view();
+        let over = view.members.values().filter(|m| m.standing == Standing::Over).map(|m| m.key);
+        let unrecorded: Vec<LeaseKey> = over.filter(|k| !roll.is_recorded_dead(*k)).collect();
         if !unrecorded.is_empty() {
-            // Whoever comes later need not wait for it again.
             let env = self.env.clone();
             tokio::spawn(async move { membership::record_deaths(&env, &unrecorded).await });
         }
+    }
+
+    /// Judges what was seen.
+    fn conclude(&self, roll: &Roll) {
+        let keys: Vec<LeaseKey> = roll.last().collect();
+        let next = Arc::new(self.judged(&keys, roll));
         self.view.send_if_modified(|view| {
             let is_news = **view != *next;
             *view = next;
@@ -206,6 +272,9 @@ impl Roster {
             let beat = if key == mine { Some(self.me.heartbeat(key.number, 0, false)) } else { beat };
             view.members.insert(key.broker, Member { key, standing, beat });
         }
+        // Of an id's earlier leases it goes without saying.
+        let View { members, over } = &mut view;
+        over.retain(|key| members.get(&key.broker).is_none_or(|m| m.key.number <= key.number));
         view
     }
 }

@@ -207,7 +207,7 @@ impl Process {
     async fn set(&self, name: &str, key: &'static str, value: &str) -> Result<(), super::AdminError> {
         let value = value.to_owned();
         let change = Box::new(move |o: &mut BTreeMap<String, String>| {
-            o.insert(key.into(), value);
+            o.insert(key.into(), value.clone());
             Ok(())
         });
         self.core().alter_topic_config(name, change, false).await
