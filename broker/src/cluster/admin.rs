@@ -174,11 +174,21 @@ impl Core {
     }
 
     pub(super) async fn delete_topic(&self, name: &str) -> Result<(), AdminError> {
-        self.change(Ask::DeleteTopic { name: name.into(), id: None }, false).await
+        self.delete(Ask::DeleteTopic { name: name.into(), id: None }).await
     }
 
     async fn delete_incarnation(&self, name: &str, id: TopicId) -> Result<(), AdminError> {
-        self.change(Ask::DeleteTopic { name: name.into(), id: Some(id) }, false).await
+        self.delete(Ask::DeleteTopic { name: name.into(), id: Some(id) }).await
+    }
+
+    /// Returns when no broker serves the topic any more: nobody who asks for it by name from now on, and perhaps for one that
+    /// was created under that name since, reaches the deleted one. A broker that does not say so is not waited for longer than
+    /// its lease may last.
+    async fn delete(&self, ask: Ask) -> Result<(), AdminError> {
+        self.change(ask, false).await?;
+        let told = self.roster.until_all_show(self.controller.latest());
+        let _ = tokio::time::timeout(self.me.terms.lease * 2, told).await;
+        Ok(())
     }
 
     pub(super) async fn create_partitions(

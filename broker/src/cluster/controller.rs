@@ -24,6 +24,7 @@ use super::roster::{Roster, View};
 use super::seat::Seat;
 use super::store::{Store, WriteError};
 use crate::config::TopicConfig;
+use crate::reached;
 use crate::rt::Env;
 use crate::storage::{Fence, PartitionSpec};
 use crate::types::Epoch;
@@ -188,7 +189,12 @@ impl Controller {
         self.metadata.store(Arc::new(metadata));
         self.image.store(Arc::new(after));
         self.assign();
+        *self.me.shown.lock() = self.latest();
         self.shown.send_replace(());
+        if deleting {
+            // The deletion waits for every broker to show it.
+            self.hurry();
+        }
         if deleting {
             self.deletions.notify_one();
         }
@@ -227,6 +233,7 @@ impl Controller {
 /// One term as controller.
 pub(super) struct Office {
     token: u64,
+    epoch: Epoch,
     store: Store,
 }
 
@@ -259,9 +266,9 @@ impl ControllerTask {
                 );
             }
             let token = self.controller.lease.until_right().await;
-            match self.seat.is_vacant(&self.roster.view(), &self.controller.lease).await {
-                Ok(true) => {}
-                Ok(false) => {
+            let after = match self.seat.vacant_after(&self.roster.view(), &self.controller.lease).await {
+                Ok(Some(after)) => after,
+                Ok(None) => {
                     tokio::time::sleep(self.me.terms.beat() / 2).await;
                     continue;
                 }
@@ -271,8 +278,8 @@ impl ControllerTask {
                     pause = (pause * 2).min(RETRY_MAX);
                     continue;
                 }
-            }
-            match self.take_office(token).await {
+            };
+            match self.take_office(token, after).await {
                 Ok(taken) => {
                     office = Some(taken);
                     pause = RETRY_MIN;
@@ -287,13 +294,14 @@ impl ControllerTask {
     }
 
     /// Wins an epoch, inherits what the last one left, and writes it as its own before it acts.
-    pub async fn take_office(&self, token: u64) -> Result<Office, StartError> {
+    /// `after`: the epoch that was found vacant.
+    pub async fn take_office(&self, token: u64, after: Epoch) -> Result<Office, StartError> {
         let lease = &self.controller.lease;
         let office = tokio::select! {
             biased;
             () = lease.until_ended(token) => return Err(lease_ended()),
             // Several steps, each of which may use up the limit.
-            r = tokio::time::timeout(self.write_limit * 3, self.found_office(token)) => {
+            r = tokio::time::timeout(self.write_limit * 3, self.found_office(token, after)) => {
                 r.map_err(|_| StartError::NoAnswer("becoming controller took too long".into()))??
             }
         };
@@ -302,10 +310,10 @@ impl ControllerTask {
         Ok(office)
     }
 
-    async fn found_office(&self, token: u64) -> Result<Office, StartError> {
+    async fn found_office(&self, token: u64, after: Epoch) -> Result<Office, StartError> {
         let lease = &self.controller.lease;
         let by = Candidate { broker: self.me.broker, incarnation: self.me.incarnation, lease: token };
-        let epoch = self.election.campaign(by).await.map_err(|e| match e {
+        let epoch = self.election.campaign(by, after).await.map_err(|e| match e {
             ElectionError::Volume(e) => StartError::write(e),
             ElectionError::Lost(_) => StartError::NoAnswer(e.to_string()),
         })?;
@@ -326,7 +334,7 @@ impl ControllerTask {
         self.controller.announce(Some((epoch, change)));
         store.tidy().await;
         tracing::info!("this broker is controller in epoch {epoch} (lease {token})");
-        Ok(Office { token, store })
+        Ok(Office { token, epoch, store })
     }
 
     /// Serves changes until the lease ends or a write is in doubt.
@@ -351,6 +359,13 @@ impl ControllerTask {
                 }
             }
             let (view, metadata) = (self.roster.view(), self.controller.metadata());
+            // Somebody with stale names took this one for dead: what it goes on to write is read by nobody.
+            if view.announced().is_some_and(|(epoch, _)| epoch > office.epoch) {
+                reached!("controller-deposed-alive");
+                self.controller.office.store(0, SeqCst);
+                batch.into_iter().for_each(refuse);
+                return;
+            }
             let requests = requests::unanswered(&self.env, &view, &metadata, self.me.terms.beat()).await;
             let (goes_on, result, answers) = self.apply(&mut office, batch, requests).await;
             if !goes_on {
@@ -383,7 +398,7 @@ impl ControllerTask {
             if change.token == office.token {
                 answers.push((change.apply)(&mut draft));
             } else {
-                (change.apply)(&mut Metadata::default())(Err(AdminError::NotController));
+                refuse(change);
             }
         }
         for request in requests {
@@ -432,6 +447,10 @@ impl ControllerTask {
             }),
         }
     }
+}
+
+fn refuse(change: Change) {
+    (change.apply)(&mut Metadata::default())(Err(AdminError::NotController));
 }
 
 async fn news(rounds: &mut watch::Receiver<Arc<View>>, at_last: Duration) {

@@ -20,7 +20,6 @@ use super::watch::Watch;
 use crate::config::BrokerConfig;
 use crate::rt::{Env, LockError, Vital};
 use crate::storage::Fence;
-use crate::types::Epoch;
 use crate::volume::VolumeError;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -149,7 +148,8 @@ impl Core {
                 return Err(e);
             }
         };
-        let deleter = Deleter { env, controller, step_limit: config.storage.sync_timeout };
+        let deleter =
+            Deleter { env, controller, roster: roster.clone(), step_limit: config.storage.sync_timeout };
         *core.tasks.lock() = vec![
             vital.spawn("the controller", until_stopped(stopping.clone(), task.run(office))),
             vital.spawn("the look at the other brokers", until_stopped(stopping.clone(), roster.run())),
@@ -163,7 +163,7 @@ impl Core {
 
     /// Whether requests can be served: the lease stands, and there is a controller, of which this broker knows.
     pub fn ready(&self) -> bool {
-        let is_follower = || self.lease.right().is_some() && self.roster.view().has_controller(Epoch(1));
+        let is_follower = || self.lease.right().is_some() && self.roster.view().controller().is_some();
         self.controller.in_office().is_some() || is_follower() && self.controller.latest().1 > 0
     }
 
@@ -219,8 +219,8 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
         Some((host, port)) => format!("{host}:{port}"),
         None => config.listen.clone(),
     };
-    let (office, requests) = Default::default();
-    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms, office, requests })
+    let (office, shown, requests) = Default::default();
+    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms, office, shown, requests })
 }
 
 async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> Result<Held, StartError> {
@@ -244,9 +244,9 @@ async fn first_office(
     loop {
         let token = files::or_no_answer(lease.terms().lease * 3, "take a lease", lease.until_right()).await?;
         let roster = task.roster.view();
-        let attempt = match task.seat.is_vacant(&roster, lease).await {
-            Ok(false) => return Ok(None),
-            Ok(true) => task.take_office(token).await,
+        let attempt = match task.seat.vacant_after(&roster, lease).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(after)) => task.take_office(token, after).await,
             Err(e) => Err(StartError::Volume(e)),
         };
         match attempt {

@@ -4,11 +4,15 @@
 //! each deletion is driven to its end, over restarts, past what is busy; when an id leaves the list, its
 //! files are durably gone.
 //!
+//! Nothing is touched before every broker that may be there shows that the topic is no more ([`Roster::until_all_show`]):
+//! else one that does not know yet would go on writing files where nobody looks for them again.
+//!
 //! A topic id is never used twice, so a topic that was created anew under the same name meanwhile has
 //! another directory and loses nothing.
 
 use super::controller::Controller;
 use super::files;
+use super::roster::Roster;
 use crate::rt::Env;
 use crate::storage::Fence;
 use crate::types::TopicId;
@@ -28,6 +32,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 pub(super) struct Deleter {
     pub env: Env,
     pub controller: Arc<Controller>,
+    pub roster: Arc<Roster>,
     /// How long one step on the volume may take.
     pub step_limit: Duration,
 }
@@ -51,6 +56,10 @@ impl Deleter {
                 self.controller.deletions.notified().await;
                 continue;
             };
+            let told = self.roster.until_all_show(self.controller.latest());
+            if tokio::time::timeout(pause, told).await.is_err() {
+                continue;
+            }
             let (mut left, mut settling) = (0, false);
             for (id, name) in &metadata.deleting {
                 match self.free(token, *id, name).await {

@@ -31,10 +31,10 @@ pub enum ElectionError {
 
 #[async_trait]
 pub trait Election: Send + Sync + 'static {
-    /// Wins an epoch higher than any won before, or says why not. Each success is another epoch.
+    /// Wins an epoch higher than `after`, if none higher was won meanwhile. Each success is another epoch.
     ///
-    /// May be asked only when the present controller's lease is proven dead or its own.
-    async fn campaign(&self, candidate: Candidate) -> Result<Epoch, ElectionError>;
+    /// May be asked only when whoever won `after` is proven dead, resigned, or is the candidate.
+    async fn campaign(&self, candidate: Candidate, after: Epoch) -> Result<Epoch, ElectionError>;
 }
 
 /// Epochs by exclusive create of claim files on the volume.
@@ -63,9 +63,10 @@ impl ClaimFiles {
 
 #[async_trait]
 impl Election for ClaimFiles {
-    async fn campaign(&self, candidate: Candidate) -> Result<Epoch, ElectionError> {
+    async fn campaign(&self, candidate: Candidate, after: Epoch) -> Result<Epoch, ElectionError> {
         let content = serde_json::to_vec(&candidate).unwrap_or_default();
-        let epoch = self.claims().await?.last().map_or(Epoch(1), |e| e.next());
+        // That very one: of two who found the seat vacant one wins.
+        let epoch = after.next();
         let path = layout::claim(epoch);
         let file = match self.env.volume.create_new(&path, Class::Control).await {
             // Another candidate was quicker: whether the seat is vacant must be asked again.

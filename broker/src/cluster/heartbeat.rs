@@ -11,7 +11,8 @@
 //!   8  incarnation 16       40  broker id i32          50  lease number u32
 //!  54  controller epoch u32 (0: not controller)         58  change u64 of the metadata that is durable
 //!  66  requests u32: how many were made of the controller under this lease
-//!  70  address, then domain, then zeros                508  CRC32C of bytes 0..508
+//!  70  controller epoch u32                            74  change u64 of the metadata that the writer shows
+//!  82  address, then domain, then zeros                508  CRC32C of bytes 0..508
 //! ```
 
 use crate::types::{BrokerId, Epoch};
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 pub(crate) const SIZE: usize = 512;
-const BODY: usize = 70;
+const BODY: usize = 82;
 const CRC_AT: usize = SIZE - 4;
 const MAGIC: &[u8; 4] = b"HWHB";
 const VERSION: u16 = 2;
@@ -43,6 +44,8 @@ pub(crate) struct Heartbeat {
     pub load: u32,
     /// If the writer is controller: its epoch, and the last change of the metadata that it made durable.
     pub office: Option<(Epoch, u64)>,
+    /// The last change of the metadata that the writer shows, with the epoch of the controller that made it.
+    pub shown: (Epoch, u64),
     /// How many requests the writer made of the controller under this lease ([`super::requests`]).
     pub requests: u32,
     /// The writer's right ended before it wrote this, and it serves nothing under this lease any more.
@@ -72,6 +75,8 @@ impl Heartbeat {
         b.extend_from_slice(&epoch.0.to_le_bytes());
         b.extend_from_slice(&change.to_le_bytes());
         b.extend_from_slice(&self.requests.to_le_bytes());
+        b.extend_from_slice(&self.shown.0 .0.to_le_bytes());
+        b.extend_from_slice(&self.shown.1.to_le_bytes());
         b.extend_from_slice(address);
         b.extend_from_slice(domain);
         b.resize(CRC_AT, 0);
@@ -103,6 +108,7 @@ impl Heartbeat {
             lease_number: u32::from_le_bytes(field(b, 50)?),
             office: Some(office).filter(|(epoch, _)| epoch.0 > 0),
             requests: u32::from_le_bytes(field(b, 66)?),
+            shown: (Epoch(u32::from_le_bytes(field(b, 70)?)), u64::from_le_bytes(field(b, 74)?)),
             address: text(BODY, address_end)?,
             domain: text(address_end, domain_end)?,
         })
@@ -123,6 +129,7 @@ mod tests {
             |((broker, inc, lease_number, sequence, lease, load, relinquished), address, domain)| Heartbeat {
                 office: (load % 3 > 0).then_some((Epoch(load), sequence / 3)),
                 requests: load / 5,
+                shown: (Epoch(load / 7), sequence / 11),
                 broker: BrokerId(broker),
                 incarnation: uuid::Uuid::from_u128(inc),
                 lease_number,
@@ -165,6 +172,7 @@ mod tests {
         let long = Heartbeat {
             office: None,
             requests: 0,
+            shown: (Epoch(0), 0),
             broker: BrokerId(1),
             incarnation: uuid::Uuid::nil(),
             lease_number: 1,

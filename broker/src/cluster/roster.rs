@@ -78,6 +78,13 @@ impl View {
         self.members.values().filter_map(|m| m.beat.as_ref()?.office).max()
     }
 
+    /// Whether every broker but `me` that may be there shows the metadata at least as of `change`.
+    fn all_show(&self, me: BrokerId, change: (Epoch, u64)) -> bool {
+        let others = self.members.values().filter(|m| m.key.broker != me);
+        let mut there = others.filter(|m| m.standing != Standing::Over);
+        there.all(|m| m.beat.as_ref().is_some_and(|b| b.shown >= change))
+    }
+
     /// How many requests each lease that may stand made of the controller.
     pub(super) fn requested(&self) -> impl Iterator<Item = (LeaseKey, u32)> + '_ {
         let there = self.members.values().filter(|m| m.standing != Standing::Over);
@@ -89,12 +96,6 @@ impl View {
         let there = self.members.values().filter(|m| m.standing != Standing::Over);
         let offices = there.filter_map(|m| Some((m.beat.as_ref()?.office?, m.key)));
         offices.max().map(|(_, key)| key)
-    }
-
-    /// Whether a broker that is not proven dead says that it is controller in `epoch`.
-    pub(super) fn has_controller(&self, epoch: Epoch) -> bool {
-        let there = self.members.values().filter(|m| m.standing != Standing::Over);
-        there.filter_map(|m| m.beat.as_ref()?.office).any(|(e, _)| e >= epoch)
     }
 }
 
@@ -145,6 +146,16 @@ impl Roster {
     /// Makes the next look a whole one.
     pub fn look_soon(&self) {
         self.soon.store(true, SeqCst);
+    }
+
+    /// Returns once every other broker that may be there shows the metadata at least as of `change`.
+    pub async fn until_all_show(&self, change: (Epoch, u64)) {
+        let mut looks = self.changes();
+        while !looks.borrow_and_update().all_show(self.me.broker, change) {
+            self.look_soon();
+            // An error means that nobody looks any more, and the broker stops.
+            let _ = tokio::time::timeout(self.me.terms.beat(), looks.changed()).await;
+        }
     }
 
     /// Looks, again and again; never returns.

@@ -22,30 +22,35 @@ pub(super) struct Seat {
 }
 
 impl Seat {
+    /// The highest epoch that was claimed, if whoever claimed it is no controller any more; 0 if nobody ever did.
+    ///
     /// Asks the volume only if no broker says that it is controller.
-    pub async fn is_vacant(&mut self, roster: &View, lease: &Lease) -> Result<bool, VolumeError> {
-        if roster.has_controller(Epoch(1)) {
-            return Ok(false);
+    pub async fn vacant_after(&mut self, roster: &View, lease: &Lease) -> Result<Option<Epoch>, VolumeError> {
+        if roster.controller().is_some() {
+            return Ok(None);
         }
         let limit = lease.terms().lease;
         let names = files::fresh_names(&self.env, layout::CONTROLLER);
         let names = files::within(limit, "list", layout::CONTROLLER, names).await?;
         let Some(highest) = names.iter().filter_map(|n| layout::parse_claim(n)).max() else {
-            return Ok(true);
+            return Ok(Some(Epoch(0)));
         };
         let path = layout::claim(highest);
         let read = files::within(limit, "read", &path, files::read(&*self.env.volume, &path)).await;
         let bytes = match read {
             Ok(bytes) => bytes,
-            Err(e) if e.is_not_found() => return Ok(false),
+            Err(e) if e.is_not_found() => return Ok(None),
             Err(e) => return Err(e),
         };
-        let Ok(by) = serde_json::from_slice::<Candidate>(&bytes) else {
-            return Ok(self.has_lapsed(highest, limit));
+        let by = serde_json::from_slice::<Candidate>(&bytes).ok();
+        let by =
+            by.and_then(|by| Some(LeaseKey { broker: by.broker, number: u32::try_from(by.lease).ok()? }));
+        let is_vacant = match by {
+            // Our own: of an earlier lease, or one that we gave up under this one.
+            Some(by) => by.broker == self.me || roster.is_over(by),
+            None => self.has_lapsed(highest, limit),
         };
-        let Ok(number) = u32::try_from(by.lease) else { return Ok(self.has_lapsed(highest, limit)) };
-        // Our own: of an earlier lease, or one that we gave up under this one.
-        Ok(by.broker == self.me || roster.is_over(LeaseKey { broker: by.broker, number }))
+        Ok(is_vacant.then_some(highest))
     }
 
     fn has_lapsed(&mut self, claim: Epoch, after: Duration) -> bool {

@@ -304,9 +304,13 @@ fn losses_are_clean(
     let mut first_gone: BTreeMap<usize, &Ack> = BTreeMap::new();
     let mut last_there: BTreeMap<usize, &Ack> = BTreeMap::new();
     for ack in part.acks.iter().filter(|a| a.sent.acks == -1 && a.end() > end.log_start) {
-        // An answer may still have been on its way when the power went.
+        // An answer may still have been on its way when the power went: what is gone may have been there before, and what
+        // is there counts only if it surely was.
         let era = crashes.partition_point(|c| *c < ack.sent.at);
         if there.get(&ack.base).is_some_and(|b| b.is_verbatim(ack.sent.batch, is_stamped)) {
+            if crashes.partition_point(|c| *c < ledger.at(ack.event)) > era {
+                continue;
+            }
             let last = last_there.entry(era).or_insert(ack);
             if last.base < ack.base {
                 *last = ack;
