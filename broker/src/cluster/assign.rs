@@ -133,9 +133,7 @@ mod tests {
             rounds in proptest::collection::vec(proptest::collection::btree_set(1i32..6, 1..5), 1..6),
         ) {
             let mut m = metadata(partitions, vec![]);
-            let mut lease = 1;
-            for living in rounds {
-                lease += 1;
+            for (living, lease) in rounds.into_iter().zip(2..) {
                 let living: Vec<LeaseKey> = living.into_iter().map(|b| key(b, lease)).collect();
                 let gone: Vec<LeaseKey> = (1..6).map(|b| key(b, lease - 1)).collect();
                 let now = view(&living, &[], &gone);

@@ -128,15 +128,30 @@ impl Deleter {
 
     /// One rename takes the whole topic out of reach of every path that a stale writer knows. Returns
     /// whether there was anything under the topic's path.
+    ///
+    /// Other brokers made those directories, and this host may remember for a minute that they are not there: so it
+    /// tries to make them, which the volume itself has to answer. What is made that way is removed below.
     async fn set_aside(&self, id: TopicId, name: &str) -> Result<bool, VolumeError> {
         let (from, to) = (format!("{name}/{id}"), format!("{name}/{id}.deleted"));
+        self.is_there(name).await?;
+        let is_aside = self.is_there(&to).await?;
+        if !self.is_there(&from).await? {
+            return Ok(is_aside);
+        }
         let rename = self.env.volume.rename(&from, &to, Class::Data);
         match files::within(self.step_limit, "rename", &from, rename).await {
-            // Done before, or never made.
-            Err(e) if e.is_not_found() => Ok(false),
+            Err(e) if e.is_not_found() => Ok(true),
             // Already aside and made again by somebody late: both are removed below.
             Err(e) if e.kind() != ErrorKind::DirectoryNotEmpty => Err(e),
             _ => Ok(true),
+        }
+    }
+
+    /// Whether a directory was there. It is now.
+    async fn is_there(&self, path: &str) -> Result<bool, VolumeError> {
+        match files::within(self.step_limit, "mkdir", path, self.env.volume.mkdir(path, Class::Data)).await {
+            Err(e) if e.is_already_exists() => Ok(true),
+            made => made.map(|()| false),
         }
     }
 

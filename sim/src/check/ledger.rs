@@ -355,7 +355,15 @@ impl<'a> Ledger<'a> {
     pub fn page_cache_losses(&self) -> impl Iterator<Item = Duration> + '_ {
         const KINDS: [FaultKind; 4] =
             [FaultKind::ServerRestart, FaultKind::Error, FaultKind::Damage, FaultKind::Stall];
-        let cuts = self.lives.iter().filter(|(.., life)| *life == Life::PowerCut).map(|(at, ..)| *at);
+        let first = self.lives.first().map(|(_, broker, ..)| *broker);
+        let is_alone = self.lives.iter().all(|(_, broker, ..)| Some(*broker) == first);
+        // Of several brokers another one takes over, on another host: it has what was flushed, and no page of the first one's.
+        let is_loss = |life: &Life| match life {
+            Life::PowerCut => true,
+            Life::Killed | Life::Paused => !is_alone,
+            _ => false,
+        };
+        let cuts = self.lives.iter().filter(|(.., life)| is_loss(life)).map(|(at, ..)| *at);
         let faults = self.faults.iter().filter(|f| KINDS.contains(&f.kind)).map(|f| f.from);
         let mut all: Vec<Duration> = cuts.chain(faults).collect();
         all.sort();
