@@ -6,8 +6,10 @@
 
 #![allow(clippy::disallowed_methods)] // the operating system is reached here
 
+mod cluster;
 mod dump_log;
 mod logging;
+mod offline;
 mod output;
 mod serve;
 mod settings;
@@ -46,6 +48,9 @@ enum Command {
     /// Reads only; works beside a running broker, and on other brokers' segments (magic 2). Exit code 0: all is
     /// sound, but for a torn tail; 1: it is not.
     DumpLog(dump_log::Flags),
+    /// Looks at a cluster by what lies on its volume
+    #[command(subcommand)]
+    Cluster(cluster::Command),
 }
 
 /// Runs what the command line asks for.
@@ -56,6 +61,7 @@ pub fn main() -> ExitCode {
         Some(Command::Serve(flags)) => serve::main(&flags),
         Some(Command::Verify(flags)) => verify::main(&flags),
         Some(Command::DumpLog(flags)) => dump_log::main(&flags),
+        Some(Command::Cluster(command)) => cluster::main(&command),
         Some(Command::ConfigDocs) => print(&highwater::config::markdown()),
     }
 }

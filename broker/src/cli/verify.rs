@@ -4,16 +4,17 @@
 //! Exit codes: 0 sound, 1 not, 2 there is no data directory. Bytes that an unclean stop left after the last whole
 //! batch are counted, not held against it; so are directories that no topic owns, which are noted.
 
+use super::complain;
+use super::offline::on_data;
 use super::output::{say, Output};
-use super::{complain, USAGE};
 use clap::Args;
 use futures::StreamExt;
 use highwater::cluster::inspect::{self, Inspection};
+use highwater::cluster::strays;
 use highwater::coordinator::inspect as coordinator;
 use highwater::storage::verify::{self, Finding, Report};
 use highwater::types::TopicId;
-use highwater::volume::{Class, EntryKind, OsVolume, Volume, VolumeError};
-use std::collections::BTreeMap;
+use highwater::volume::{Volume, VolumeError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,38 +35,10 @@ pub struct Flags {
 
 /// Checks what the flags name, prints, and says how it ended.
 pub fn main(flags: &Flags) -> ExitCode {
-    let volume = match OsVolume::open(&flags.dir) {
-        Ok(volume) => volume,
-        Err(e) => {
-            complain(&format!("{}: {}", flags.dir.display(), e.source));
-            return ExitCode::from(USAGE);
-        }
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            complain(&e);
-            return ExitCode::FAILURE;
-        }
-    };
-    let code = runtime.block_on(run(&volume, flags));
-    // A call that is stuck in the volume must not keep the process.
-    runtime.shutdown_background();
-    code
+    on_data(&flags.dir, async |v| run(v, flags).await)
 }
 
 async fn run(v: &dyn Volume, flags: &Flags) -> ExitCode {
-    match inspect::is_data(v).await {
-        Ok(true) => {}
-        Ok(false) => {
-            complain(&format!("{}: no Highwater data here (no __cluster directory)", flags.dir.display()));
-            return ExitCode::from(USAGE);
-        }
-        Err(e) => {
-            complain(&format!("{}: {}", flags.dir.display(), e.source));
-            return ExitCode::from(USAGE);
-        }
-    }
     let mut out = Output::new(std::io::stdout().lock());
     let total = check(v, &flags.dir, flags.quiet, &mut out).await;
     if !flags.quiet {
@@ -191,92 +164,47 @@ fn shown(root: &Path, f: &Finding) -> String {
 async fn jobs(v: &dyn Volume, cluster: &Inspection, notes: &mut Vec<String>) -> (Vec<Job>, Vec<Finding>) {
     let mut jobs: Vec<Job> =
         coordinator::slots().map(|(dir, slot, identity)| Job { dir, identity, slot: Some(slot) }).collect();
-    if let Some(topics) = &cluster.topics {
-        for (name, (id, partitions)) in topics {
-            jobs.extend((0..*partitions).map(|n| Job {
-                dir: format!("{name}/{id}/{n}"),
-                identity: (*id, n),
+    let found = strays::strays(v, cluster).await;
+    notes.extend(found.strays.iter().map(|s| format!("{}: {}", s.dir, s.why)));
+    let mut findings = found.findings;
+    let Some(topics) = &cluster.topics else {
+        notes.push("without metadata, partitions are checked where they are found".into());
+        for (topic, incarnation) in found.incarnations {
+            unnamed(v, &format!("{topic}/{incarnation}"), &incarnation, &mut jobs, &mut findings).await;
+        }
+        return (jobs, findings);
+    };
+    for (name, (id, partitions)) in topics {
+        jobs.extend((0..*partitions).map(|n| Job {
+            dir: format!("{name}/{id}/{n}"),
+            identity: (*id, n),
+            slot: None,
+        }));
+    }
+    (jobs, findings)
+}
+
+/// Partitions to check by what their paths say, because there is no metadata that could tell.
+async fn unnamed(
+    v: &dyn Volume,
+    dir: &str,
+    incarnation: &str,
+    jobs: &mut Vec<Job>,
+    findings: &mut Vec<Finding>,
+) {
+    let id = TopicId(uuid::Uuid::parse_str(incarnation).unwrap_or_default());
+    if id.to_string() != incarnation {
+        return;
+    }
+    match strays::dirs(v, dir).await {
+        Ok(names) => {
+            jobs.extend(names.iter().filter_map(|n| Some((n, n.parse().ok()?))).map(|(n, index)| Job {
+                dir: format!("{dir}/{n}"),
+                identity: (id, index),
                 slot: None,
-            }));
+            }))
         }
-    }
-    let mut tree = Tree { v, cluster, findings: Vec::new(), found: Vec::new(), notes };
-    tree.walk().await;
-    jobs.extend(tree.found);
-    (jobs, tree.findings)
-}
-
-/// A walk over the directories of topics, for those that the metadata does not name.
-struct Tree<'a> {
-    v: &'a dyn Volume,
-    cluster: &'a Inspection,
-    findings: Vec<Finding>,
-    /// Partitions to check by what their paths say, because there is no metadata that could tell.
-    found: Vec<Job>,
-    notes: &'a mut Vec<String>,
-}
-
-impl Tree<'_> {
-    async fn walk(&mut self) {
-        if self.cluster.topics.is_none() {
-            self.notes.push("without metadata, partitions are checked where they are found".into());
-        }
-        for topic in self.dirs("").await {
-            if inspect::is_no_topic(&topic) {
-                continue;
-            }
-            for incarnation in self.dirs(&topic).await {
-                self.incarnation(&topic, &incarnation).await;
-            }
-        }
-    }
-
-    async fn incarnation(&mut self, topic: &str, incarnation: &str) {
-        let dir = format!("{topic}/{incarnation}");
-        let id = TopicId(uuid::Uuid::parse_str(incarnation.trim_end_matches(".deleted")).unwrap_or_default());
-        let known = |topics: &BTreeMap<String, (TopicId, i32)>| {
-            topics.get(topic).filter(|(k, _)| k.to_string() == incarnation).map(|(_, partitions)| *partitions)
-        };
-        let Some(topics) = &self.cluster.topics else {
-            return self.unnamed(&dir, id, incarnation).await;
-        };
-        match known(topics) {
-            Some(partitions) => {
-                for n in self.dirs(&dir).await {
-                    if n.parse::<i32>().map_or(true, |i| i < 0 || i >= partitions || i.to_string() != n) {
-                        self.notes.push(format!("{dir}/{n}: the topic has no such partition"));
-                    }
-                }
-            }
-            None if self.cluster.deleting.contains(&id) => {
-                self.notes.push(format!("{dir}: of a topic that is being deleted"));
-            }
-            None => self.notes.push(format!("{dir}: of no topic that the metadata knows")),
-        }
-    }
-
-    async fn unnamed(&mut self, dir: &str, id: TopicId, incarnation: &str) {
-        if id.to_string() != incarnation {
-            return;
-        }
-        for n in self.dirs(dir).await {
-            if let Ok(index) = n.parse() {
-                self.found.push(Job { dir: format!("{dir}/{n}"), identity: (id, index), slot: None });
-            }
-        }
-    }
-
-    /// The directories in a directory.
-    async fn dirs(&mut self, dir: &str) -> Vec<String> {
-        match self.v.read_dir(dir, Class::Data).await {
-            Ok(entries) => entries.into_iter().filter(|e| e.kind == EntryKind::Dir).map(|e| e.name).collect(),
-            Err(e) if e.is_not_found() => Vec::new(),
-            Err(e) => {
-                let what = format!("cannot be listed: {}", e.source);
-                self.findings.push(Finding { path: dir.into(), byte: None, what });
-                Vec::new()
-            }
-        }
+        Err(finding) => findings.push(finding),
     }
 }
 

@@ -28,6 +28,7 @@ const RELINQUISHED: u16 = 1;
 const MAX_ADDRESS: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Heartbeat {
     pub broker: BrokerId,
     /// The process: another one for each start.

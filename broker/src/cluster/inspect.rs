@@ -19,6 +19,8 @@ use std::time::Duration;
 /// How often a file that is rewritten in place is read before it is called damaged.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(60);
+/// How long one step may take: a file that hangs is a finding, and keeps nobody from the rest.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
 /// What the control plane's files say, and what is wrong with them.
 #[derive(Debug, Default)]
@@ -26,10 +28,13 @@ pub struct Inspection {
     pub findings: Vec<Finding>,
     /// Worth knowing, and no damage.
     pub notes: Vec<String>,
+    pub cluster_id: Option<String>,
     /// By name. `None`: the metadata cannot be read.
     pub topics: Option<BTreeMap<String, (TopicId, i32)>>,
     /// Deleted topics, whose files may still be there.
     pub deleting: BTreeSet<TopicId>,
+    /// All of the newest metadata; the default if none was written yet.
+    pub(super) metadata: Option<Metadata>,
 }
 
 /// Whether the volume's root is a data directory of ours.
@@ -66,7 +71,7 @@ impl Inspection {
         sound: impl Fn(&[u8]) -> Result<T, String>,
     ) -> Option<T> {
         for left in (0..LOOKS).rev() {
-            let what = match files::read(v, path).await {
+            let what = match files::within(LIMIT, "read", path, files::read(v, path)).await {
                 Ok(bytes) => match sound(&bytes) {
                     Ok(t) => return Some(t),
                     Err(what) => what,
@@ -84,7 +89,7 @@ impl Inspection {
     }
 
     async fn names(&mut self, v: &dyn Volume, dir: &str) -> Vec<String> {
-        match files::names_if_any(v, dir).await {
+        match files::within(LIMIT, "list", dir, files::names_if_any(v, dir)).await {
             Ok(names) => names,
             Err(e) => {
                 self.find(dir, format!("cannot be listed: {}", e.source));
@@ -96,7 +101,8 @@ impl Inspection {
     async fn format(&mut self, v: &dyn Volume) {
         let sound = |b: &[u8]| format::parse(b).map_err(|e| e.to_string());
         let before = self.findings.len();
-        if self.look(v, layout::FORMAT, sound).await.is_some() {
+        if let Some(format) = self.look(v, layout::FORMAT, sound).await {
+            self.cluster_id = Some(format.cluster_id);
             return;
         }
         let used = !matches!(format::in_use(v).await, Ok(false));
@@ -127,8 +133,7 @@ impl Inspection {
         for _ in 0..LOOKS {
             let names = self.names(v, layout::METADATA).await;
             let Some(epoch) = names.iter().filter_map(|n| layout::parse_metadata(n)).max() else {
-                self.topics = Some(BTreeMap::new());
-                return;
+                return self.take(Metadata::default());
             };
             let path = layout::metadata(epoch);
             let before = self.findings.len();
@@ -142,8 +147,9 @@ impl Inspection {
     }
 
     fn take(&mut self, m: Metadata) {
-        self.topics = Some(m.topics.into_iter().map(|(n, t)| (n, (t.id, t.partitions))).collect());
-        self.deleting = m.deleting.into_keys().collect();
+        self.topics = Some(m.topics.iter().map(|(n, t)| (n.clone(), (t.id, t.partitions))).collect());
+        self.deleting = m.deleting.keys().copied().collect();
+        self.metadata = Some(m);
     }
 }
 

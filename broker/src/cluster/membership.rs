@@ -119,7 +119,7 @@ impl Roll {
         self.recorded_dead.contains(&key)
     }
 
-    fn of(names: Vec<String>) -> Roll {
+    pub fn of(names: Vec<String>) -> Roll {
         let mut roll = Roll::default();
         for name in names {
             if let Some(key) = LeaseKey::parse_heartbeat(&name) {

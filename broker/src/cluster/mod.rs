@@ -9,7 +9,8 @@
 //!   `store` makes it durable, and `follower` shows it on the other brokers;
 //! - `requests`: what other brokers ask of the controller;
 //! - `deleter`: frees the disk of deleted topics;
-//! - `inspect`: looks at all these files offline;
+//! - `inspect`: looks at all these files offline, `strays` for directories that nobody owns; `status`: how the cluster
+//!   stands, by all of that;
 //! - `format`: what a data directory is; `core` puts all together; `admin` is what the rest calls.
 //!
 //! One broker alone is a cluster of one, by the same code.
@@ -37,7 +38,9 @@ mod partitions;
 mod requests;
 pub mod roster;
 mod seat;
+pub mod status;
 mod store;
+pub mod strays;
 mod watch;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod lapse;
 mod power_cuts;
 mod several;
 mod start;
+mod status;
 
 use super::admin::NewTopic;
 use super::core::Core;

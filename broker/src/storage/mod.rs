@@ -13,7 +13,7 @@
 //!   maintain    checkpoints, log start, retention
 //!   read        fetches and lookups
 //! recovery    claim, scan, seal, copy the doubtful tail
-//! verify      checking a directory offline
+//! verify      checking a directory offline; glance: who claims it, and nothing else
 //! scan        walking a segment file
 //! segment, index, producers, batch, records, names, docs, handles, guarded: parts of these
 //! ```
@@ -25,6 +25,7 @@ pub mod docs;
 mod engine;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod glance;
 mod guarded;
 mod handles;
 pub mod index;
