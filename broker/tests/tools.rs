@@ -46,7 +46,13 @@ struct Running {
 
 impl Running {
     fn start(dir: &Path) -> Running {
-        let args = ["--data", text(dir), "--listen", "127.0.0.1:0", "--set", "metrics.listener=off"];
+        Running::start_as(dir, "1", "10000")
+    }
+
+    fn start_as(dir: &Path, id: &str, lease: &str) -> Running {
+        let lease = format!("broker.lease.ms={lease}");
+        let mut args = vec!["--data", text(dir), "--listen", "127.0.0.1:0", "--broker-id", id];
+        args.extend(["--set", "metrics.listener=off", "--set", &lease]);
         let mut command = highwater(&args);
         let mut child = command.stderr(Stdio::null()).spawn().expect("the program starts");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -223,14 +229,17 @@ async fn a_flipped_bit_is_found_and_its_file_named() {
 }
 
 #[test]
-fn verify_of_what_is_no_data_directory_is_a_mistake_in_usage() {
+fn what_is_no_data_directory_is_a_mistake_in_usage() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     for path in [dir.path().to_owned(), dir.path().join("file"), dir.path().join("missing")] {
-        let (code, said) = tool(&["verify", text(&path)]);
-        assert_eq!(code, 2, "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        for args in [&["verify"][..], &["cluster", "status", "--data"]] {
+            let (code, said) = tool(&[args, &[text(&path)]].concat());
+            assert_eq!(code, 2, "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
     }
+    assert_eq!(tool(&["cluster", "status"]).0, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,6 +270,115 @@ async fn dump_log_shows_batches_and_records_of_a_broker_that_runs() {
     for path in files(dir.path(), small) {
         let (code, said) = tool(&["dump-log", text(&path)]);
         assert!(code == 0 && said.contains("checksum ok"), "{said}");
+    }
+}
+
+/// Asks for the status again and again until it ends with `code`; returns what it says.
+fn status_until(dir: &Path, code: i32, why: &str) -> String {
+    let begun = std::time::Instant::now();
+    loop {
+        let (ended, said) = tool(&["cluster", "status", "--data", text(dir)]);
+        if ended == code {
+            return said;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{why}: {said}");
+    }
+}
+
+fn status_json(dir: &Path) -> (i32, serde_json::Value) {
+    let (code, said) = tool(&["cluster", "status", "--json", "--data", text(dir)]);
+    (code, serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_status_tells_who_leads_who_died_and_that_others_took_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Running::start_as(dir.path(), "1", "2000");
+    let mut client = Client::connect(first.address).await;
+    client.create_topic("orders", 2, &[]).await;
+    let said = status_until(dir.path(), 0, "one broker leads all");
+    assert!(said.contains(": 1 of 1 broker alive, 2 partitions of 1 topic, 8 group slots\n"), "{said}");
+    assert!(said.contains("\ncontroller: epoch 1, broker 1 (lease 1)\n"), "{said}");
+    assert!(said.contains("\nbroker 1: alive, heartbeat written within 0."), "{said}");
+    assert!(said.contains(" leads 2 partitions and 8 slots, lease 1 of 2.0 s, 127.0.0.1:"), "{said}");
+    assert!(said.ends_with("\nall is well\n"), "{said}");
+
+    let second = Running::start_as(dir.path(), "2", "2000");
+    let begun = std::time::Instant::now();
+    let both = loop {
+        let (code, s) = status_json(dir.path());
+        let led = |n: usize| s["brokers"][n]["led"]["slots"].as_u64() > Some(0);
+        if code == 0 && led(0) && led(1) {
+            break s;
+        }
+        assert!(begun.elapsed() < PATIENCE, "both get a share: {s:#}");
+    };
+    assert_eq!((&both["well"], &both["places"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!(both["states"], serde_json::json!({"led": 10}));
+    assert_eq!(both["controller"]["holder"], serde_json::json!({"broker": 1, "lease": 1}));
+
+    drop(second);
+    let (code, s) = status_json(dir.path());
+    let gone = &s["brokers"][1];
+    assert!(gone["standing"] == "silent" && code == 1 && s["well"] == false, "{s:#}");
+    assert!(s["places"].as_array().is_some_and(|p| p.iter().all(|p| p["state"] == "stalled")), "{s:#}");
+    let said = status_until(dir.path(), 0, "the other takes over");
+    assert!(said.contains("\nbroker 2: recorded dead, leads 0 partitions and 0 slots, "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_status_of_a_killed_broker_names_what_is_stalled_orphaned_and_unreadable() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let broker = Running::start_as(dir.path(), "1", "2000");
+        use_it(&broker, true).await;
+        status_until(dir.path(), 0, "all is led");
+    }
+    let before = picture(dir.path());
+    let said = status_until(dir.path(), 1, "nobody leads");
+    assert!(
+        said.contains("\ncontroller: none: epoch 1, broker 1 (lease 1): its lease is silent\n"),
+        "{said}"
+    );
+    let stalled = "\nstalled: slot 0, slot 1, slot 2, slot 3, slot 4, slot 5, slot 6, slot 7 and 2 more: it is assigned to \
+        lease 1 of broker 1, which is silent\n";
+    assert!(said.contains(stalled), "{said}");
+    assert!(said.ends_with("\nnot well: no controller, 1 broker silent, 10 places stalled\n"), "{said}");
+    let (_, said) = tool(&["cluster", "status", "--partitions", "--data", text(dir.path())]);
+    assert!(
+        said.contains(
+            "\norders-1: stalled: assigned to broker 1 (lease 1), claim 1 by 1-00000001, manifest 1: "
+        ),
+        "{said}"
+    );
+    assert!(picture(dir.path()) == before, "it has changed something");
+
+    let stray = dir.path().join("orders/00000000000000000000000000000001");
+    std::fs::create_dir_all(stray.join("0")).unwrap();
+    let (_, s) = status_json(dir.path());
+    let want = serde_json::json!([{
+        "dir": "orders/00000000000000000000000000000001", "why": "unknown-topic"
+    }]);
+    assert_eq!(s["orphaned"], want);
+    std::fs::remove_dir_all(stray).unwrap();
+
+    let first = |end: &'static str, under: &'static str| {
+        files(dir.path(), |p| p.ends_with(end) && p.contains(under)).remove(0)
+    };
+    let cases = [
+        first("-manifest.json", "/orders/"),
+        first("-claim", "/groups/"),
+        first(".claim", "/controller/"),
+        first(".heartbeat", "/brokers/"),
+        first("-metadata.json", "/metadata/"),
+        first("format.json", "/__cluster/"),
+    ];
+    for path in cases {
+        with_flipped(&path, 0, || {
+            let (code, said) = tool(&["cluster", "status", "--data", text(dir.path())]);
+            assert_eq!(code, 1);
+            assert!(said.contains(&format!("\nunreadable: {}: ", path.display())), "{said}");
+        });
     }
 }
 

@@ -13,11 +13,11 @@ pub fn print<W: Write>(root: &Path, s: &Status, all: bool, out: &mut Output<W>) 
     let alive = s.brokers.iter().filter(|b| b.standing == Standing::Alive).count();
     say!(
         out,
-        "cluster {}: {alive} of {} brokers alive, {} of {} topics, {}",
+        "cluster {}: {alive} of {} alive, {} of {}, {}",
         s.cluster_id.as_deref().unwrap_or("(unreadable)"),
-        s.brokers.len(),
+        count(s.brokers.len(), "broker"),
         count(s.partitions, "partition"),
-        s.topics,
+        count(s.topics, "topic"),
         count(s.slots, "group slot"),
     );
     say!(out, "controller: {}", controller(&s.controller));
@@ -69,29 +69,36 @@ fn broker(b: &Broker) -> String {
         other => other.to_string(),
     };
     let heard = match &b.heartbeat {
-        Heard::WrittenWithinMs(ms) => format!(", heartbeat written within {}", seconds(*ms)),
+        Heard::WrittenWithinMs(ms) => format!(", heartbeat written within {}", within(*ms)),
         Heard::StillForMs(ms) => format!(", heartbeat still for {}", seconds(*ms)),
         Heard::Nothing(_) if b.standing != Standing::Unreadable => String::new(),
         Heard::Nothing(why) => format!(", heartbeat {why}"),
-    };
-    let leads = match b.led == b.assigned {
-        true => format!("leads {}", share(b.led)),
-        false => format!("leads {} of {}", share(b.led), share(b.assigned)),
     };
     let address = b.address.as_deref().map_or_else(String::new, |a| format!(", {a}"));
     let incarnation = b.incarnation.map_or_else(String::new, |i| format!(", incarnation {}", i.simple()));
     let host =
         b.domain.as_deref().filter(|d| !d.is_empty()).map_or_else(String::new, |d| format!(", host {d}"));
     let lease = b.lease_ms.map_or_else(String::new, |ms| format!(" of {}", seconds(ms)));
-    format!("{standing}{heard}, {leads}, lease {:x}{lease}{address}{incarnation}{host}", b.name.lease)
+    let leads = leads(b.led, b.assigned);
+    format!("{standing}{heard}, leads {leads}, lease {:x}{lease}{address}{incarnation}{host}", b.name.lease)
 }
 
 fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
-fn share(s: Share) -> String {
-    format!("{} and {}", count(s.partitions, "partition"), count(s.slots, "slot"))
+/// Rounded up: it is the most that it can be.
+fn within(ms: u64) -> String {
+    seconds(ms.saturating_add(99))
+}
+
+fn leads(led: Share, assigned: Share) -> String {
+    let of = |led: usize, assigned: usize, what: &str| match led == assigned {
+        true => count(led, what),
+        false => format!("{led} of {}", count(assigned, what)),
+    };
+    let partitions = of(led.partitions, assigned.partitions, "partition");
+    format!("{partitions} and {}", of(led.slots, assigned.slots, "slot"))
 }
 
 fn count(n: usize, what: &str) -> String {
