@@ -283,15 +283,13 @@ impl World {
         true
     }
 
-    /// Another host for the broker: the next one that no broker is on.
+    /// Another host for the broker: the next one that is no broker's, be it up, down or asleep. `from` if there is none.
     fn next_host(&self, from: u32) -> u32 {
-        let taken: Vec<u32> = self
-            .0
-            .slots
-            .iter()
-            .filter(|s| s.state.lock().running.is_some())
-            .map(|s| s.state.lock().host)
-            .collect();
+        let hosts = |s: &Slot| {
+            let state = s.state.lock();
+            [Some(state.host), state.zombie.as_ref().map(|z| z.host)]
+        };
+        let taken: Vec<u32> = self.0.slots.iter().flat_map(hosts).flatten().collect();
         let n = self.0.machines.len() as u32;
         (1..n).map(|d| (from + d) % n).find(|h| !taken.contains(h)).unwrap_or(from)
     }
