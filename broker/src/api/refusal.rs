@@ -43,7 +43,7 @@ impl From<AdminError> for Refusal {
             AdminError::InvalidPartitions(_) => ResponseError::InvalidPartitions,
             AdminError::InvalidConfig(_) => ResponseError::InvalidConfig,
             // Trying again may help.
-            AdminError::Outpaced(_) => ResponseError::RequestTimedOut,
+            AdminError::Outpaced(_) | AdminError::StillServed(_) => ResponseError::RequestTimedOut,
             AdminError::Storage(_) => ResponseError::KafkaStorageError,
         };
         Refusal::new(error, e.to_string())

@@ -40,6 +40,8 @@ pub enum AdminError {
     InvalidPartitions(String),
     #[error("{0}")]
     InvalidConfig(String),
+    #[error("topic {0} was deleted, and a broker may not know yet")]
+    StillServed(String),
     #[error("the configs of topic {0} were changed by somebody else again and again")]
     Outpaced(String),
     #[error("the volume failed: {0}")]
@@ -169,7 +171,17 @@ impl Core {
         check_topic_name(&new.name)?;
         let NewTopic { name, partitions, overrides: configs } = new;
         let topic = TopicMeta { id, partitions, configs: configs.clone(), leaders: Vec::new() };
-        self.change(Ask::CreateTopic { name: name.clone(), id, partitions, configs }, dry_run).await?;
+        let ask = Ask::CreateTopic { name: name.clone(), id, partitions, configs };
+        let until = tokio::time::Instant::now() + self.me.terms.lease * 3;
+        loop {
+            match self.change(ask.clone(), dry_run).await {
+                Err(AdminError::StillServed(_)) if tokio::time::Instant::now() < until => {
+                    self.roster.look_soon();
+                    tokio::time::sleep(self.me.terms.beat() / 2).await;
+                }
+                done => break done?,
+            }
+        }
         Ok(Arc::new(TopicImage::new(&name, &topic, self.controller.defaults())))
     }
 
@@ -226,11 +238,14 @@ impl Core {
         let controller = &self.controller;
         if dry_run {
             controller.lease.right().ok_or(AdminError::NotController)?;
-            return ask.apply(&mut Metadata::clone(&controller.metadata()), controller.defaults());
+            let metadata = controller.metadata();
+            let all = metadata.deleting.keys().copied().collect();
+            return ask.apply(&mut Metadata::clone(&metadata), controller.defaults(), &all);
         }
         if controller.in_office().is_some() {
             let defaults = controller.defaults().clone();
-            return controller.submit(move |m| ask.apply(m, &defaults)).await;
+            let free = controller.served_by_nobody(&self.roster.view());
+            return controller.submit(move |m| ask.apply(m, &defaults, &free)).await;
         }
         reached!("asked-another-controller");
         let (tell, told) = oneshot::channel();

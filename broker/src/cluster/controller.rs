@@ -27,7 +27,7 @@ use crate::config::TopicConfig;
 use crate::reached;
 use crate::rt::Env;
 use crate::storage::{Fence, PartitionSpec};
-use crate::types::Epoch;
+use crate::types::{Epoch, TopicId};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +71,8 @@ pub(super) struct Controller {
     pub deletions: Notify,
     /// Changes whenever something is shown.
     shown: watch::Sender<()>,
+    /// As of which change each topic that is being deleted is shown to be gone.
+    gone_as_of: Mutex<BTreeMap<TopicId, (Epoch, u64)>>,
 }
 
 impl Controller {
@@ -96,6 +98,7 @@ impl Controller {
             changes,
             deletions: Notify::new(),
             shown: watch::Sender::default(),
+            gone_as_of: Mutex::default(),
         };
         (Arc::new(controller), queue)
     }
@@ -185,6 +188,13 @@ impl Controller {
             tokio::spawn(async move { partitions.abandon_topic(gone).await });
         }
         let deleting = !metadata.deleting.is_empty();
+        {
+            let mut gone = self.gone_as_of.lock();
+            gone.retain(|id, _| metadata.deleting.contains_key(id));
+            for id in metadata.deleting.keys() {
+                gone.entry(*id).or_insert((epoch, metadata.change));
+            }
+        }
         self.epoch.fetch_max(epoch.0, SeqCst);
         self.metadata.store(Arc::new(metadata));
         self.image.store(Arc::new(after));
@@ -198,6 +208,12 @@ impl Controller {
         if deleting {
             self.deletions.notify_one();
         }
+    }
+
+    /// Topics that are being deleted, and that no broker serves any more.
+    pub fn served_by_nobody(&self, view: &View) -> BTreeSet<TopicId> {
+        let gone = self.gone_as_of.lock();
+        gone.iter().filter(|(_, as_of)| view.all_show(self.me.broker, **as_of)).map(|(id, _)| *id).collect()
     }
 
     /// Changes whenever something is shown.
@@ -402,7 +418,7 @@ impl ControllerTask {
             }
         }
         for request in requests {
-            request.apply(&mut draft, self.controller.defaults());
+            request.apply(&mut draft, self.controller.defaults(), &self.controller.served_by_nobody(&roster));
         }
         draft.answers.retain(|lease, _| !roster.is_over(*lease));
         assign::fill(&mut draft, &roster);

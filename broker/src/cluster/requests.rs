@@ -21,7 +21,7 @@ use crate::storage::Fence;
 use crate::types::TopicId;
 use crate::volume::{Class, VolumeError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -58,10 +58,21 @@ pub(super) enum Ask {
 
 impl Ask {
     /// Changes `m`, or leaves it as it is and says why.
-    pub fn apply(&self, m: &mut Metadata, defaults: &TopicConfig) -> Result<(), AdminError> {
+    ///
+    /// `served_by_nobody`: deleted topics whose name is free. While a broker may still serve a deleted topic, whoever asks that
+    /// one by name would get the old one's records for the new one's.
+    pub fn apply(
+        &self,
+        m: &mut Metadata,
+        defaults: &TopicConfig,
+        served_by_nobody: &BTreeSet<TopicId>,
+    ) -> Result<(), AdminError> {
         match self.clone() {
             Ask::CreateTopic { name, id, partitions, configs } => {
                 super::controller::checked_overrides(defaults, &configs)?;
+                if m.deleting.iter().any(|(id, old)| *old == name && !served_by_nobody.contains(id)) {
+                    return Err(AdminError::StillServed(name));
+                }
                 m.create_topic(&name, TopicMeta { id, partitions, configs, leaders: Vec::new() })
             }
             Ask::DeleteTopic { name, id } => match m.topics.get(&name) {
@@ -199,8 +210,8 @@ pub(super) struct Request {
 
 impl Request {
     /// Carries it out as far as it is legal, and answers.
-    pub fn apply(&self, m: &mut Metadata, defaults: &TopicConfig) {
-        let results = self.asks.iter().map(|ask| ask.apply(m, defaults)).collect();
+    pub fn apply(&self, m: &mut Metadata, defaults: &TopicConfig, served_by_nobody: &BTreeSet<TopicId>) {
+        let results = self.asks.iter().map(|ask| ask.apply(m, defaults, served_by_nobody)).collect();
         m.answers.insert(self.lease, Answered { number: self.number, results });
     }
 }
@@ -230,4 +241,67 @@ pub(super) async fn unanswered(env: &Env, view: &View, m: &Metadata, limit: Dura
         }
     });
     futures::future::join_all(reads).await.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::BrokerId;
+
+    fn id(n: u128) -> TopicId {
+        TopicId(uuid::Uuid::from_u128(n))
+    }
+
+    fn create(name: &str, n: u128) -> Ask {
+        Ask::CreateTopic { name: name.into(), id: id(n), partitions: 1, configs: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_name_is_not_free_before_nobody_serves_the_deleted_topic_any_more() {
+        let (mut m, defaults) = (Metadata::default(), TopicConfig::default());
+        create("t", 1).apply(&mut m, &defaults, &BTreeSet::new()).expect("legal");
+        Ask::DeleteTopic { name: "t".into(), id: None }
+            .apply(&mut m, &defaults, &BTreeSet::new())
+            .expect("there");
+        let again = |m: &mut Metadata, free: &[u128]| {
+            create("t", 2).apply(m, &defaults, &free.iter().map(|n| id(*n)).collect())
+        };
+        assert_eq!(again(&mut m, &[]), Err(AdminError::StillServed("t".into())));
+        assert_eq!(again(&mut m, &[7]), Err(AdminError::StillServed("t".into())));
+        create("u", 3).apply(&mut m, &defaults, &BTreeSet::new()).expect("another name");
+        again(&mut m, &[1]).expect("free");
+    }
+
+    #[test]
+    fn a_request_is_answered_one_by_one_and_what_is_refused_changes_nothing() {
+        let (mut m, defaults) = (Metadata::default(), TopicConfig::default());
+        let lease = LeaseKey { broker: BrokerId(2), number: 3 };
+        let asks = vec![create("t", 1), create("t", 2), Ask::CreatePartitions { name: "t".into(), total: 4 }];
+        let written = serde_json::to_vec(&asks).expect("encodes");
+        let asks = serde_json::from_slice(&written).expect("is read back");
+        Request { lease, number: 5, asks }.apply(&mut m, &defaults, &BTreeSet::new());
+        let m = Metadata::decode("m", &m.encode()).expect("sound");
+        let results = vec![Ok(()), Err(AdminError::TopicExists("t".into())), Ok(())];
+        assert_eq!(m.answers.get(&lease), Some(&Answered { number: 5, results }));
+        assert_eq!((m.topics["t"].id, m.topics["t"].partitions), (id(1), 4));
+    }
+
+    #[test]
+    fn configs_are_set_only_upon_what_they_were_made_from() {
+        let (mut m, defaults) = (Metadata::default(), TopicConfig::default());
+        create("t", 1).apply(&mut m, &defaults, &BTreeSet::new()).expect("legal");
+        let set = |n: u128, from: &[(&str, &str)], to: &[(&str, &str)]| {
+            let of = |c: &[(&str, &str)]| c.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            Ask::SetConfigs { name: "t".into(), id: id(n), from: of(from), to: of(to) }
+        };
+        let (a, b) = ([("flush.ms", "7")], [("flush.ms", "8")]);
+        set(1, &[], &a).apply(&mut m, &defaults, &BTreeSet::new()).expect("legal");
+        let outpaced = set(1, &[], &b).apply(&mut m, &defaults, &BTreeSet::new());
+        assert_eq!(outpaced, Err(AdminError::Outpaced("t".into())));
+        let other = set(2, &a, &b).apply(&mut m, &defaults, &BTreeSet::new());
+        assert_eq!(other, Err(AdminError::UnknownTopic("t".into())), "of an earlier topic of that name");
+        let illegal = set(1, &a, &[("flush.ms", "x")]).apply(&mut m, &defaults, &BTreeSet::new());
+        assert!(matches!(illegal, Err(AdminError::InvalidConfig(_))), "{illegal:?}");
+        set(1, &a, &b).apply(&mut m, &defaults, &BTreeSet::new()).expect("legal");
+    }
 }

@@ -79,7 +79,7 @@ impl View {
     }
 
     /// Whether every broker but `me` that may be there shows the metadata at least as of `change`.
-    fn all_show(&self, me: BrokerId, change: (Epoch, u64)) -> bool {
+    pub(super) fn all_show(&self, me: BrokerId, change: (Epoch, u64)) -> bool {
         let others = self.members.values().filter(|m| m.key.broker != me);
         let mut there = others.filter(|m| m.standing != Standing::Over);
         there.all(|m| m.beat.as_ref().is_some_and(|b| b.shown >= change))
