@@ -1,7 +1,7 @@
 //! Who leads what: decides only.
 //!
 //! Promises: whoever leads under a lease that stands keeps what he has, but for what evening out moves; a partition
-//! whose leader's lease is over goes to the same broker, if that is back, else to whoever leads least. Evening out
+//! whose leader's lease is over, or who is about to stop, goes to the same broker, if that is back, else to whoever leads least. Evening out
 //! moves a few at a time, and nothing while loads differ by no more than one, so that it comes to rest.
 
 use super::layout::LeaseKey;
@@ -25,7 +25,10 @@ pub(super) fn fill(m: &mut Metadata, roster: &View) -> bool {
     let mut changed = lengthen(m);
     for place in places(m) {
         match *place {
-            Some(leader) if !roster.is_over(leader) => *loads.entry(leader).or_default() += 1,
+            // With nobody to give it to, it stays with who is leaving.
+            Some(leader) if !roster.is_over(leader) && (living.is_empty() || !roster.is_leaving(leader)) => {
+                *loads.entry(leader).or_default() += 1
+            }
             _ => homeless.push(place),
         }
     }

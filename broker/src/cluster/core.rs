@@ -22,7 +22,7 @@ use crate::rt::{Env, LockError, Vital};
 use crate::storage::Fence;
 use crate::volume::VolumeError;
 use parking_lot::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch, Notify};
@@ -172,10 +172,11 @@ impl Core {
         self.vital.failed().await
     }
 
-    /// Clean stop: partitions are flushed and closed while the lease still stands; that it is given up
-    /// is said last.
+    /// Clean stop: what is led goes to other brokers, one by one, if there are any; the rest is flushed and closed while the
+    /// lease still stands; that it is given up is said last.
     pub async fn shutdown(&self, partitions: &dyn Partitions) {
         self.vital.may_end();
+        self.hand_over().await;
         self.rest.send_replace(true);
         if tokio::time::timeout(self.close_limit, partitions.shutdown()).await.is_err() {
             tracing::warn!("not all partitions closed in time; the next start scans them");
@@ -189,6 +190,36 @@ impl Core {
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {
             let _ = task.await;
+        }
+    }
+}
+
+impl Core {
+    /// Has the controller give others what this broker leads, for as long as a lease at most.
+    async fn hand_over(&self) {
+        self.me.leaving.store(true, SeqCst);
+        let Some(token) = self.lease.right() else { return };
+        let mine = LeaseKey { broker: self.me.broker, number: token as u32 };
+        if self.roster.view().living().all(|key| key == mine) {
+            return;
+        }
+        self.controller.hurry();
+        let mut shown = self.controller.shown();
+        let given_away = async {
+            while !self.controller.image().assigned(mine).is_empty() {
+                if shown.changed().await.is_err() {
+                    return;
+                }
+            }
+            // They know: the stop of a controller tells them of nothing more.
+            self.roster.until_all_show(self.controller.latest()).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.lease.until_ended(token) => {}
+            r = tokio::time::timeout(self.lease.terms().lease, given_away) => if r.is_err() {
+                tracing::warn!("the controller did not give others all that this broker leads");
+            }
         }
     }
 }
@@ -220,7 +251,17 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
         None => config.listen.clone(),
     };
     let (office, shown, requests) = Default::default();
-    Ok(Identity { broker, incarnation: env.entropy.uuid(), address, lock, terms, office, shown, requests })
+    Ok(Identity {
+        broker,
+        incarnation: env.entropy.uuid(),
+        address,
+        lock,
+        terms,
+        office,
+        shown,
+        requests,
+        leaving: AtomicBool::new(false),
+    })
 }
 
 async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> Result<Held, StartError> {

@@ -5,7 +5,7 @@
 //! therefore see half of two records, which the checksum tells.
 //!
 //! ```text
-//!   0  magic "HWHB"         24  sequence u64           44  flags u16 (bit 0: relinquished)
+//!   0  magic "HWHB"         24  sequence u64           44  flags u16 (bit 0: relinquished, 1: leaving)
 //!   4  version u16          32  lease ms u32           46  address length u16
 //!   6  (zero) u16           36  load u32               48  domain length u16
 //!   8  incarnation 16       40  broker id i32          50  lease number u32
@@ -25,6 +25,7 @@ const CRC_AT: usize = SIZE - 4;
 const MAGIC: &[u8; 4] = b"HWHB";
 const VERSION: u16 = 2;
 const RELINQUISHED: u16 = 1;
+const LEAVING: u16 = 2;
 const MAX_ADDRESS: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) struct Heartbeat {
     pub requests: u32,
     /// The writer's right ended before it wrote this, and it serves nothing under this lease any more.
     pub relinquished: bool,
+    /// The writer is about to stop: what it leads is to go to others.
+    pub leaving: bool,
 }
 
 impl Heartbeat {
@@ -68,7 +71,9 @@ impl Heartbeat {
         b.extend_from_slice(&u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX).to_le_bytes());
         b.extend_from_slice(&self.load.to_le_bytes());
         b.extend_from_slice(&self.broker.0.to_le_bytes());
-        b.extend_from_slice(&if self.relinquished { RELINQUISHED } else { 0 }.to_le_bytes());
+        let flag = |set: bool, bit: u16| if set { bit } else { 0 };
+        let flags = flag(self.relinquished, RELINQUISHED) | flag(self.leaving, LEAVING);
+        b.extend_from_slice(&flags.to_le_bytes());
         b.extend_from_slice(&(address.len() as u16).to_le_bytes());
         b.extend_from_slice(&(domain.len() as u16).to_le_bytes());
         b.extend_from_slice(&self.lease_number.to_le_bytes());
@@ -106,6 +111,7 @@ impl Heartbeat {
             load: u32::from_le_bytes(field(b, 36)?),
             broker: BrokerId(i32::from_le_bytes(field(b, 40)?)),
             relinquished: u16::from_le_bytes(field(b, 44)?) & RELINQUISHED != 0,
+            leaving: u16::from_le_bytes(field(b, 44)?) & LEAVING != 0,
             lease_number: u32::from_le_bytes(field(b, 50)?),
             office: Some(office).filter(|(epoch, _)| epoch.0 > 0),
             requests: u32::from_le_bytes(field(b, 66)?),
@@ -140,6 +146,7 @@ mod tests {
                 domain,
                 load,
                 relinquished,
+                leaving: load % 2 == 1,
             },
         )
     }
@@ -183,6 +190,7 @@ mod tests {
             domain: "d".repeat(600),
             load: 0,
             relinquished: false,
+            leaving: false,
         };
         assert_eq!(Heartbeat::decode(&long.encode()).map(|h| h.domain), Some(String::new()));
     }

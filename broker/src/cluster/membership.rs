@@ -44,6 +44,8 @@ pub(super) struct Identity {
     pub terms: LeaseTerms,
     /// What the heartbeats say of the office of controller.
     pub office: Mutex<Option<(Epoch, u64)>>,
+    /// This broker is about to stop.
+    pub leaving: AtomicBool,
     /// The last change of the metadata that is shown here, with the epoch of the controller that made it.
     pub shown: Mutex<(Epoch, u64)>,
     /// The lease under which requests were made of the controller, and how many.
@@ -65,6 +67,7 @@ impl Identity {
             shown: *self.shown.lock(),
             requests: Some(*self.requests.lock()).filter(|(of, _)| *of == lease).map_or(0, |(_, n)| n),
             relinquished,
+            leaving: self.leaving.load(SeqCst),
         }
     }
 

@@ -49,6 +49,12 @@ pub struct Member {
     pub(super) beat: Option<Heartbeat>,
 }
 
+impl Member {
+    fn is_leaving(&self) -> bool {
+        self.beat.as_ref().is_some_and(|b| b.leaving)
+    }
+}
+
 /// All members by broker id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
@@ -64,7 +70,13 @@ impl View {
 
     /// Leases that partitions can be given to.
     pub(super) fn living(&self) -> impl Iterator<Item = LeaseKey> + '_ {
-        self.members.values().filter(|m| m.standing == Standing::Alive).map(|m| m.key)
+        let alive = self.members.values().filter(|m| m.standing == Standing::Alive);
+        alive.filter(|m| !m.is_leaving()).map(|m| m.key)
+    }
+
+    /// Whether who holds the lease is about to stop.
+    pub(super) fn is_leaving(&self, key: LeaseKey) -> bool {
+        self.members.get(&key.broker).is_some_and(|m| m.key == key && m.is_leaving())
     }
 
     /// Brokers that may be there, with where clients reach them.

@@ -89,6 +89,8 @@ struct Told {
     /// The next drop panics.
     breaks: AtomicBool,
     shutdowns: AtomicUsize,
+    /// What was still assigned when the partitions were told to close.
+    left: AtomicUsize,
 }
 
 #[async_trait]
@@ -114,6 +116,7 @@ impl Partitions for Told {
     }
     async fn shutdown(&self) {
         self.shutdowns.fetch_add(1, SeqCst);
+        self.left.store(self.assigned.lock().len(), SeqCst);
     }
 }
 

@@ -115,6 +115,29 @@ fn what_a_stopped_broker_led_is_led_by_another_soon() {
 }
 
 #[test]
+fn a_broker_that_stops_gives_away_first_what_it_leads_one_by_one() {
+    story(async {
+        let w = World::new(50);
+        let (a, b) = (w.machine("a"), w.machine("b"));
+        let first = w.start(&a, 1).await.expect("starts");
+        let second = w.start(&b, 2).await.expect("starts");
+        first.create("orders").await.expect("created");
+        eventually("the load is even", || async { second.assigned().len() == 5 }).await;
+        // The controller stops as well as any other.
+        let begun = w.now();
+        first.core().shutdown(first.told.as_ref()).await;
+        assert_eq!(first.told.left.load(SeqCst), 0, "nothing was left to be closed at the end");
+        assert_eq!(second.assigned().len(), 10);
+        assert!(w.now() - begun <= Duration::from_secs(3), "{:?}", w.now() - begun);
+
+        // With nobody to give it to it stays, and is closed.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        second.core().shutdown(second.told.as_ref()).await;
+        assert_eq!(second.told.left.load(SeqCst), 10);
+    });
+}
+
+#[test]
 fn what_a_broker_is_asked_that_is_not_controller_the_controller_does() {
     story(async {
         let w = World::new(45);
