@@ -27,6 +27,12 @@ class Member(brokers.Highwater):
         command += ["--broker-id", str(self.number)]
         return command + [word for s in settings for word in ("--set", s)]
 
+    def spawn(self):
+        """Starts the process and does not wait for it."""
+        with open(self.log, "ab") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(self.command(), cwd=self.dir, **streams)
+
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
 

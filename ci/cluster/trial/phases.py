@@ -24,9 +24,12 @@ BOUNDS = {
     "SIGTERM": 2.0,
     "rolling restart": 2.0,
     "space after full volume": LEASE + 5,
+    # The last broker may have been killed or stopped at the storm's end: its lease has to run out.
+    "storm": LEASE + 5,
     "SIGCONT": None,
     "return of a broker": None,
 }
+STORM = 25
 # A member's session (10 s), twice: it may have to find the new coordinator first, and its old name to lapse.
 GROUP_BACK = 30
 BACK = 30  # seconds for all to be well again: shares of leaders move at a limited rate
@@ -156,6 +159,41 @@ class Trial:
             self.strike("rolling restart", member, led, lambda m=member: self.terminate(m))
             self.comes_back(member, "return of a broker", member.start)
 
+    def storm(self):
+        """Signals without order or patience; what is judged is that all comes back, and the histories."""
+        self.last = self.settled("the phase before")
+        crew = list(self.cluster.members.values())
+        end = time.monotonic() + STORM
+        done = []
+        while time.monotonic() < end:
+            time.sleep(random.uniform(0.2, 3))
+            member = random.choice(crew)
+            done.append(self.whim(member))
+        self.say(f"storm: {' '.join(done)}")
+        fault = self.script.fault("storm", "all", EVERY)
+        for member in crew:
+            if member.alive():
+                member.resume()
+            else:
+                member.start()
+        calm = time.monotonic()
+        if not self.load.accepted(EVERY, calm, BACK):
+            self.problem(f"no writes on all partitions {BACK} s after the storm")
+        self.script.fault_end(fault)
+        self.last = self.settled("the storm")
+        self.group_moves("the storm", calm)
+
+    def whim(self, member):
+        """Something else than what the broker expects; returns what was done."""
+        if not member.alive():
+            member.spawn()
+            return f"start-{member.number}"
+        word, act = random.choice(
+            [("kill", member.kill9), ("stop", member.pause), ("cont", member.resume), ("term", member.process.terminate)]
+        )
+        act()
+        return f"{word}-{member.number}"
+
     def full(self):
         if self.volume.why_not:
             self.notes.append(f"THE VOLUME WAS NOT FILLED: {self.volume.why_not}. This part was left out.")
@@ -198,5 +236,6 @@ PHASES = {
     "pause45": (Trial.pause45, 55),
     "term": (Trial.term, 35),
     "rolling": (Trial.rolling, 40),
+    "storm": (Trial.storm, 50),
     "full": (Trial.full, 30),
 }
