@@ -39,6 +39,7 @@ class Trial:
     def __init__(self, cluster, load, script, volume, python):
         self.cluster, self.load, self.script, self.volume = cluster, load, script, volume
         self.python = python
+        self.leaving = set()
         self.last = None  # the status from before the fault
         self.problems = []
         self.notes = []
@@ -165,6 +166,7 @@ class Trial:
         crew = list(self.cluster.members.values())
         end = time.monotonic() + STORM
         done = []
+        self.leaving = set()  # who was sent a SIGTERM and has not been started since
         while time.monotonic() < end:
             time.sleep(random.uniform(0.2, 3))
             member = random.choice(crew)
@@ -174,7 +176,9 @@ class Trial:
         for member in crew:
             if member.alive():
                 member.resume()
-            else:
+                if member.number in self.leaving:
+                    member.process.wait(20)  # it takes its SIGTERM only now, if it was stopped
+            if not member.alive():
                 member.start()
         calm = time.monotonic()
         if not self.load.accepted(EVERY, calm, BACK):
@@ -186,12 +190,15 @@ class Trial:
     def whim(self, member):
         """Something else than what the broker expects; returns what was done."""
         if not member.alive():
+            self.leaving.discard(member.number)
             member.spawn()
             return f"start-{member.number}"
-        word, act = random.choice(
-            [("kill", member.kill9), ("stop", member.pause), ("cont", member.resume), ("term", member.process.terminate)]
-        )
-        act()
+        acts = {"kill": member.kill9, "stop": member.pause, "cont": member.resume, "term": member.process.terminate}
+        word = random.choice(sorted(acts))
+        self.script.put("whim", what=word, of=member.name)
+        acts[word]()
+        if word == "term":
+            self.leaving.add(member.number)
         return f"{word}-{member.number}"
 
     def full(self):

@@ -15,6 +15,7 @@ into `DIR/final.jsonl`.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ PAUSE = 0.125  # between two rounds of sends, one record to each partition
 # holds the group up for a session, which each further coordinator starts anew: with 45 s the group would
 # stand still for most of the run.
 SESSION_MS = 10000
+DEBUG = os.environ.get("CLUSTER_DEBUG", "")  # what the follower's librdkafka logs, say `fetch`
 PAD = b" " + b"x" * 80
 # What librdkafka tells of connections it mends by itself; no user has to act on these.
 INFORMATION = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
@@ -135,6 +137,7 @@ def follow(run, client):
             "group.id": f"{client}-alone",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            **({"debug": DEBUG} if DEBUG else {}),
         }
     )
     consumer.assign([TopicPartition(run.topic, p, 0) for p in run.partitions])
