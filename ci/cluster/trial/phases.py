@@ -39,7 +39,7 @@ class Trial:
     def __init__(self, cluster, load, script, volume, python):
         self.cluster, self.load, self.script, self.volume = cluster, load, script, volume
         self.python = python
-        self.leaving = set()
+        self.leaving, self.away = set(), set()
         self.last = None  # the status from before the fault
         self.problems = []
         self.notes = []
@@ -166,6 +166,7 @@ class Trial:
         crew = list(self.cluster.members.values())
         end = time.monotonic() + STORM
         done = []
+        self.away = set()  # who is stopped, or going
         self.leaving = set()  # who was sent a SIGTERM and has not been started since
         while time.monotonic() < end:
             time.sleep(random.uniform(0.2, 3))
@@ -191,14 +192,27 @@ class Trial:
         """Something else than what the broker expects; returns what was done."""
         if not member.alive():
             self.leaving.discard(member.number)
+            self.away.discard(member.number)
             member.spawn()
+            # Only one that answers counts as there.
+            self.load.wait(member.answers, 5)
             return f"start-{member.number}"
+        others = [m for m in self.cluster.members.values() if m is not member]
+        if not any(m.alive() and m.number not in self.away for m in others):
+            # One is left to the clients: librdkafka 2.16 may lock itself up for good when it reaches none at all.
+            member.resume()
+            self.away -= {member.number} - self.leaving
+            return f"cont-{member.number}"
         acts = {"kill": member.kill9, "stop": member.pause, "cont": member.resume, "term": member.process.terminate}
         word = random.choice(sorted(acts))
         self.script.put("whim", what=word, of=member.name)
         acts[word]()
         if word == "term":
             self.leaving.add(member.number)
+        if word == "cont":
+            self.away -= {member.number} - self.leaving
+        else:
+            self.away.add(member.number)
         return f"{word}-{member.number}"
 
     def full(self):
