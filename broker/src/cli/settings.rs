@@ -16,6 +16,9 @@ pub struct Flags {
     /// Directory of the data, created if it is missing (log.dirs)
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
+    /// Directory of the control plane's files, where they are not to lie in the data directory (cluster.dir)
+    #[arg(long, value_name = "DIR")]
+    pub cluster_dir: Option<String>,
     /// Where to listen for clients, as host:port (listeners)
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
@@ -57,6 +60,7 @@ impl Flags {
         let mut layer = Layer::default();
         let flags = [
             ("log.dirs", "--data", &self.data),
+            ("cluster.dir", "--cluster-dir", &self.cluster_dir),
             ("listeners", "--listen", &self.listen),
             ("broker.id", "--broker-id", &self.broker_id),
         ];
@@ -90,7 +94,7 @@ mod tests {
     use super::*;
 
     fn flags() -> Flags {
-        Flags { config: None, data: None, listen: None, broker_id: None, set: vec![] }
+        Flags { config: None, data: None, cluster_dir: None, listen: None, broker_id: None, set: vec![] }
     }
 
     fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -5,7 +5,7 @@
 //! batch are counted, not held against it; so are directories that no topic owns, which are noted.
 
 use super::complain;
-use super::offline::on_data;
+use super::offline::{on_data, Apart};
 use super::output::{say, Output};
 use clap::Args;
 use futures::StreamExt;
@@ -28,6 +28,8 @@ pub struct Flags {
     /// The data directory (what serve calls --data)
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    #[command(flatten)]
+    apart: Apart,
     /// Prints findings only: no notes, no summary
     #[arg(long, short)]
     quiet: bool,
@@ -35,7 +37,7 @@ pub struct Flags {
 
 /// Checks what the flags name, prints, and says how it ended.
 pub fn main(flags: &Flags) -> ExitCode {
-    on_data(&flags.dir, async |v| run(v, flags).await)
+    on_data(&flags.dir, &flags.apart, async |v| run(v, flags).await)
 }
 
 async fn run(v: &dyn Volume, flags: &Flags) -> ExitCode {

@@ -63,7 +63,7 @@ impl Core {
         make: impl FnOnce(Arc<dyn Fence>) -> Arc<P>,
     ) -> Result<(Core, Arc<P>), StartError> {
         let terms = LeaseTerms::new(config.lease);
-        let found = format::look(&env).await?;
+        let found = format::look(&env, config.cluster_dir.is_some()).await?;
         // Everything that can refuse the start comes before the first write.
         store::check_readable(&env).await?;
         let me = Arc::new(identify(&env, config, terms).await?);
@@ -71,7 +71,7 @@ impl Core {
         if !matches!(found, Found::Fresh) {
             membership::refuse_the_living(&env, &me, &watch).await?;
         }
-        let cluster_id = format::make(&env, found, terms).await?.cluster_id;
+        let cluster_id = format::make(&env, found, terms, config.cluster_dir.is_some()).await?.cluster_id;
 
         let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
         let held = first_lease(&env, &me, &watch, &lease).await?;

@@ -1,5 +1,6 @@
 //! Why a broker does not start.
 
+use super::layout;
 use crate::types::BrokerId;
 use crate::volume::VolumeError;
 use std::io::ErrorKind;
@@ -17,6 +18,21 @@ pub enum StartError {
          give an empty directory, or one that Highwater made"
     )]
     Foreign(String),
+    #[error(
+        "the data belongs to a cluster whose control-plane files lie elsewhere ({} says so): \
+         set cluster.dir to the directory that holds them",
+        layout::MARKER
+    )]
+    Apart,
+    #[error(
+        "the control-plane files in cluster.dir are of a cluster that has used its data directory, and {} is not in \
+         this one: it is another one, or its volume is not mounted", layout::MARKER
+    )]
+    Unmarked,
+    #[error("cluster.dir is a directory in which a cluster keeps its data, too: give it as the data directory alone")]
+    Together,
+    #[error("the data directory is of the cluster {data}, and cluster.dir of the cluster {control}")]
+    Mismatch { data: String, control: String },
     #[error("{path} has format {found}; this version knows formats up to {known}, use a newer one")]
     FormatNewer { path: String, found: u32, known: u32 },
     #[error("{path} cannot be read: {why}")]

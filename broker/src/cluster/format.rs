@@ -3,6 +3,10 @@
 //! Promises: a directory that holds anything else is refused, and so is a newer format; both without a
 //! write. The file is created once, by exclusive create, and then only read. If its creator died before
 //! it was whole, and nothing else was made yet, it is replaced once it has been still for a lease.
+//!
+//! Where the control plane's files lie on a volume of their own, the data volume is marked as this cluster's before it
+//! is used. From then on a data directory without the mark is refused: an empty directory where a mount is missing would
+//! pass for partitions that were never written.
 
 use super::error::StartError;
 use super::files::{self, Patience};
@@ -21,6 +25,16 @@ pub(crate) struct Format {
     pub format: u32,
     /// Kafka's cluster id: 22 characters of URL-safe base64.
     pub cluster_id: String,
+    /// The data lies on another volume (`cluster.dir`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
+}
+
+/// What marks a data volume.
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    format: u32,
+    cluster_id: String,
 }
 
 /// What was found, before anything was written.
@@ -33,12 +47,38 @@ pub(super) enum Found {
     Unfinished,
 }
 
-/// Looks at the data directory. Writes nothing.
-pub(super) async fn look(env: &Env) -> Result<Found, StartError> {
+/// Looks at the data directory; `apart`: the control plane's files lie on a volume of their own. Writes nothing.
+pub(super) async fn look(env: &Env, apart: bool) -> Result<Found, StartError> {
+    let found = look_at_control(env, apart).await?;
+    let Found::Ours(format) = &found else { return Ok(found) };
+    match (format.apart, apart) {
+        (true, false) => return Err(StartError::Apart),
+        (false, true) => return Err(StartError::Together),
+        (false, false) => return Ok(found),
+        (true, true) => {}
+    }
+    // In this order: whoever uses the cluster has marked its data before.
+    let used = in_use(&*env.volume).await?;
+    match marked(env).await {
+        Ok(data) => same_cluster(&data, format)?,
+        Err(StartError::Volume(e)) if e.is_not_found() && used => return Err(StartError::Unmarked),
+        Err(StartError::Volume(e)) if e.is_not_found() => {}
+        Err(StartError::Unreadable { .. }) if !used => {}
+        Err(e) => return Err(e),
+    }
+    Ok(found)
+}
+
+async fn look_at_control(env: &Env, apart: bool) -> Result<Found, StartError> {
     // A root that is missing stays missing: no retry.
     let root = files::within(Patience::START.attempt, "list", "", env.volume.read_dir("", Class::Control))
         .await
         .map_err(unreadable_root)?;
+    if root.iter().any(|e| e.name == layout::MARKER)
+        && !(apart && root.iter().any(|e| e.name == layout::ROOT))
+    {
+        return Err(StartError::Apart);
+    }
     if !root.iter().any(|e| e.name == layout::ROOT) {
         return match root.iter().find(|e| !is_ignorable(&e.name)) {
             Some(other) => Err(StartError::Foreign(other.name.clone())),
@@ -62,7 +102,7 @@ pub(super) async fn look(env: &Env) -> Result<Found, StartError> {
             Err(_) => return Ok(Found::Unfinished),
         }
     }
-    let other = root.iter().find(|e| e.name != layout::ROOT && !is_ignorable(&e.name));
+    let other = root.iter().find(|e| !is_ours(&e.name) && !is_ignorable(&e.name));
     match other {
         Some(other) => Err(StartError::Foreign(other.name.clone())),
         None if in_use(&*env.volume).await? => Err(StartError::Unreadable {
@@ -74,25 +114,37 @@ pub(super) async fn look(env: &Env) -> Result<Found, StartError> {
 }
 
 /// Makes the directories and the format file where they are missing, and returns the format that stands.
-pub(super) async fn make(env: &Env, found: Found, terms: LeaseTerms) -> Result<Format, StartError> {
+pub(super) async fn make(
+    env: &Env,
+    found: Found,
+    terms: LeaseTerms,
+    apart: bool,
+) -> Result<Format, StartError> {
     let v = &*env.volume;
     files::ensure_dir(v, "", layout::ROOT).await.map_err(StartError::write)?;
     let format = match found {
         Found::Ours(format) => format,
-        Found::Fresh => create(env, terms).await?,
-        Found::Unfinished => wait_out_the_unfinished(env, terms).await?,
+        Found::Fresh => create(env, terms, apart).await?,
+        Found::Unfinished => wait_out_the_unfinished(env, terms, apart).await?,
     };
+    // Another broker may have made it meanwhile, which was told otherwise.
+    match (format.apart, apart) {
+        (true, false) => return Err(StartError::Apart),
+        (false, true) => return Err(StartError::Together),
+        (false, false) => {}
+        (true, true) => mark(env, &format, terms).await?,
+    }
     for dir in [layout::BROKERS, layout::CONTROLLER, layout::METADATA] {
         files::ensure_dir(v, layout::ROOT, dir).await.map_err(StartError::write)?;
     }
     Ok(format)
 }
 
-async fn create(env: &Env, terms: LeaseTerms) -> Result<Format, StartError> {
-    let new = Format { format: KNOWN, cluster_id: url_safe_base64(env.entropy.uuid()) };
+async fn create(env: &Env, terms: LeaseTerms, apart: bool) -> Result<Format, StartError> {
+    let new = Format { format: KNOWN, cluster_id: url_safe_base64(env.entropy.uuid()), apart };
     match files::create(&*env.volume, layout::ROOT, layout::FORMAT, encode(&new).into()).await {
         Ok(_) => reread(env).await,
-        Err(e) if e.is_already_exists() => wait_out_the_unfinished(env, terms).await,
+        Err(e) if e.is_already_exists() => wait_out_the_unfinished(env, terms, apart).await,
         Err(e) => Err(StartError::write(e)),
     }
 }
@@ -100,7 +152,7 @@ async fn create(env: &Env, terms: LeaseTerms) -> Result<Format, StartError> {
 /// Another process created the file and has not filled it. It may be about to: wait for a lease, and
 /// then put a whole one in its place. A write of its creator that comes later goes to a file that has
 /// no name any more.
-async fn wait_out_the_unfinished(env: &Env, terms: LeaseTerms) -> Result<Format, StartError> {
+async fn wait_out_the_unfinished(env: &Env, terms: LeaseTerms, apart: bool) -> Result<Format, StartError> {
     let since = env.clock.boot();
     while env.clock.boot().saturating_sub(since) < terms.lease {
         if let Ok(format) = reread(env).await {
@@ -108,18 +160,66 @@ async fn wait_out_the_unfinished(env: &Env, terms: LeaseTerms) -> Result<Format,
         }
         tokio::time::sleep(terms.beat()).await;
     }
-    tracing::warn!("{} was never finished by its creator; replacing it", layout::FORMAT);
-    let new = Format { format: KNOWN, cluster_id: url_safe_base64(env.entropy.uuid()) };
-    let tmp = format!("{}.{}.tmp", layout::FORMAT, env.entropy.uuid().simple());
-    replace(&*env.volume, &tmp, encode(&new)).await.map_err(StartError::write)?;
+    let new = Format { format: KNOWN, cluster_id: url_safe_base64(env.entropy.uuid()), apart };
+    replace(env, layout::ROOT, layout::FORMAT, encode(&new)).await.map_err(StartError::write)?;
     reread(env).await
 }
 
-async fn replace(v: &dyn Volume, tmp: &str, content: Vec<u8>) -> Result<(), VolumeError> {
-    let file = v.create_new(tmp, Class::Control).await?;
+async fn replace(env: &Env, dir: &str, path: &str, content: Vec<u8>) -> Result<(), VolumeError> {
+    tracing::warn!("{path} was never finished by its creator; replacing it");
+    let v = &*env.volume;
+    let tmp = format!("{path}.{}.tmp", env.entropy.uuid().simple());
+    let file = v.create_new(&tmp, Class::Control).await?;
     file.write_sync(0, vec![content.into()]).await?;
-    v.rename(tmp, layout::FORMAT, Class::Control).await?;
-    v.sync_dir(layout::ROOT, Class::Control).await
+    v.rename(&tmp, path, Class::Control).await?;
+    v.sync_dir(dir, Class::Control).await
+}
+
+/// Marks the data volume as this cluster's, if it is not yet.
+async fn mark(env: &Env, format: &Format, terms: LeaseTerms) -> Result<(), StartError> {
+    let content = encode(&Marker { format: KNOWN, cluster_id: format.cluster_id.clone() });
+    match files::create(&*env.volume, "", layout::MARKER, content.clone().into()).await {
+        Ok(_) => return Ok(()),
+        Err(e) if e.is_already_exists() => {}
+        Err(e) => return Err(StartError::write(e)),
+    }
+    // As with the format file: its creator may be about to fill it, or died.
+    let since = env.clock.boot();
+    loop {
+        match marked(env).await {
+            Err(StartError::Unreadable { .. }) if env.clock.boot().saturating_sub(since) < terms.lease => {
+                tokio::time::sleep(terms.beat()).await;
+            }
+            Err(StartError::Unreadable { .. }) if !in_use(&*env.volume).await? => {
+                return replace(env, "", layout::MARKER, content).await.map_err(StartError::write);
+            }
+            data => {
+                same_cluster(&data?, format)?;
+                // Who made it may have died before it was durable.
+                return env.volume.sync_dir("", Class::Control).await.map_err(StartError::write);
+            }
+        }
+    }
+}
+
+/// The cluster that the data volume is marked for.
+async fn marked(env: &Env) -> Result<String, StartError> {
+    let path = layout::MARKER;
+    let read = files::patiently(Patience::START, "read", path, || files::read(&*env.volume, path));
+    let bytes = read.await.map_err(StartError::Volume)?;
+    let marker = serde_json::from_slice::<Marker>(&bytes);
+    let marker = marker.map_err(|e| StartError::Unreadable { path: path.into(), why: e.to_string() })?;
+    match marker.format {
+        ..=KNOWN => Ok(marker.cluster_id),
+        found => Err(StartError::FormatNewer { path: path.into(), found, known: KNOWN }),
+    }
+}
+
+fn same_cluster(data: &str, format: &Format) -> Result<(), StartError> {
+    if data == format.cluster_id {
+        return Ok(());
+    }
+    Err(StartError::Mismatch { data: data.to_owned(), control: format.cluster_id.clone() })
 }
 
 /// What stands on the volume counts, whoever wrote it.
@@ -143,8 +243,8 @@ pub(super) async fn in_use(v: &dyn Volume) -> Result<bool, StartError> {
     Ok(false)
 }
 
-fn encode(f: &Format) -> Vec<u8> {
-    // A struct of a number and a string always encodes.
+fn encode(f: &impl Serialize) -> Vec<u8> {
+    // A struct of numbers, strings and flags always encodes.
     let mut b = serde_json::to_vec_pretty(f).unwrap_or_default();
     b.push(b'\n');
     b
@@ -164,6 +264,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Format, StartError> {
         return Err(StartError::FormatNewer { path, found: format, known: KNOWN });
     }
     serde_json::from_slice(bytes).map_err(unreadable)
+}
+
+/// What the control plane has in the root; a mark that is being replaced has a longer name.
+pub(super) fn is_ours(name: &str) -> bool {
+    name == layout::ROOT || name.starts_with(layout::MARKER)
 }
 
 /// What file systems themselves put into an empty directory.

@@ -12,8 +12,9 @@ use super::layout::{self, LeaseKey};
 use super::metadata::Metadata;
 use crate::storage::verify::Finding;
 use crate::types::{Epoch, TopicId};
-use crate::volume::{Class, EntryKind, Volume, VolumeError};
+use crate::volume::{Class, EntryKind, SplitVolume, Volume, VolumeError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a file that is rewritten in place is read before it is called damaged.
@@ -43,9 +44,20 @@ pub async fn is_data(v: &dyn Volume) -> Result<bool, VolumeError> {
     Ok(root.iter().any(|e| e.name == layout::ROOT && e.kind == EntryKind::Dir))
 }
 
+/// Whether the volume's root is a data directory of ours whose control plane's files lie elsewhere (`cluster.dir`).
+pub async fn is_data_apart(v: &dyn Volume) -> Result<bool, VolumeError> {
+    let root = v.read_dir("", Class::Control).await?;
+    Ok(root.iter().any(|e| e.name == layout::MARKER))
+}
+
+/// The one volume that both are to the cluster: the control plane's files on `control`, all else on `data`.
+pub fn split(control: Arc<dyn Volume>, data: Arc<dyn Volume>) -> SplitVolume {
+    SplitVolume::new(layout::ROOT, control, data)
+}
+
 /// Whether a name in the root is the file system's own, or the control plane's.
 pub fn is_no_topic(name: &str) -> bool {
-    name == layout::ROOT || format::is_ignorable(name)
+    format::is_ours(name) || format::is_ignorable(name)
 }
 
 /// Looks at everything but partitions and what the coordinators keep.

@@ -11,6 +11,12 @@
 //! __cluster/metadata/{epoch:08x}-{incarnation}-{n:016x}.tmp   on its way to the above
 //! ```
 //!
+//! `__cluster` may lie on a volume of its own (`cluster.dir`). Then the data volume's root has
+//!
+//! ```text
+//! __cluster.json                                     which cluster the data belongs to; written once
+//! ```
+//!
 //! Every name says who may write it, so that what a dead process's host writes back late lands in
 //! files that nobody trusts any more. That is why a heartbeat has the lease in its name: a write of an
 //! ended lease can neither hide the present one nor pass for it, and a file whose write or sync failed
@@ -24,6 +30,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) const ROOT: &str = "__cluster";
+/// On a data volume whose control plane's files lie elsewhere: which cluster it belongs to.
+pub(crate) const MARKER: &str = "__cluster.json";
 pub(crate) const FORMAT: &str = "__cluster/format.json";
 pub(crate) const BROKERS: &str = "__cluster/brokers";
 pub(crate) const CONTROLLER: &str = "__cluster/controller";

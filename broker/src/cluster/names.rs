@@ -1,11 +1,12 @@
 //! Which topic names are legal.
 
+use super::layout;
 use super::AdminError;
 
 /// Kafka's limit: the name is part of file names.
 const MAX_LEN: usize = 249;
-/// Names that are the cluster's own: its directory on the volume, and Kafka's metadata log.
-const RESERVED: [&str; 2] = ["__cluster", "__cluster_metadata"];
+/// Names that are the cluster's own: what lies beside the topics on the volume, and Kafka's metadata log.
+const RESERVED: [&str; 3] = [layout::ROOT, layout::MARKER, "__cluster_metadata"];
 
 /// Kafka's rules for topic names (`org.apache.kafka.common.internals.Topic.validate`), and what this broker's
 /// volume keeps for itself. That a name collides with an existing one is told by
@@ -29,7 +30,7 @@ pub fn check_topic_name(name: &str) -> Result<(), AdminError> {
             "the topic name {name:?} has other characters than ASCII letters, digits, '.', '_' and '-'"
         ));
     }
-    if RESERVED.contains(&name) {
+    if RESERVED.contains(&name) || name.starts_with(layout::MARKER) {
         return invalid(format!("the topic name {name:?} is reserved"));
     }
     Ok(())

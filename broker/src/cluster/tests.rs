@@ -1,5 +1,6 @@
 //! The control plane as a whole, on a volume in memory, with a stand-in for the engine.
 
+mod apart;
 mod deletion;
 mod engine;
 mod lapse;

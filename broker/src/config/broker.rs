@@ -24,6 +24,8 @@ pub struct BrokerConfig {
     pub advertised: Option<(String, u16)>,
     /// `log.dirs`: exactly one directory
     pub data: std::path::PathBuf,
+    /// `cluster.dir`; `None`: the control plane's files lie in `data`
+    pub cluster_dir: Option<std::path::PathBuf>,
     /// `metrics.listener`; `None` is off
     pub metrics_listen: Option<String>,
     /// `num.partitions`
@@ -94,6 +96,7 @@ impl Default for BrokerConfig {
             listen: "127.0.0.1:9092".to_owned(),
             advertised: None,
             data: "data".into(),
+            cluster_dir: None,
             metrics_listen: Some("127.0.0.1:9644".to_owned()),
             num_partitions: 1,
             max_partitions_per_request: 10_000,
@@ -138,6 +141,7 @@ impl BrokerConfig {
             listen: address::join(&listen.0, listen.1),
             advertised,
             data: get.data_dir()?,
+            cluster_dir: get.cluster_dir()?,
             metrics_listen: get.metrics_listener()?,
             num_partitions: get.int("num.partitions"),
             max_partitions_per_request: get.int("max.partitions.per.request"),
@@ -237,6 +241,15 @@ impl Values<'_> {
             Some(dir) if dir.contains(',') => Err(self.bad(key, "one directory only")),
             Some(dir) if !dir.is_empty() && !dir.contains('\0') => Ok(dir.into()),
             _ => Err(self.bad(key, "not a directory")),
+        }
+    }
+
+    fn cluster_dir(&self) -> Result<Option<std::path::PathBuf>, ConfigError> {
+        match self.text("cluster.dir") {
+            Some(dir) if dir.is_empty() || dir.contains('\0') => {
+                Err(self.bad("cluster.dir", "not a directory"))
+            }
+            dir => Ok(dir.map(Into::into)),
         }
     }
 

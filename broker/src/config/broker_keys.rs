@@ -42,6 +42,13 @@ pub const BROKER_KEYS: &[Key] = &[
         "The directory that holds all data: the root of the shared volume. Exactly one. Alias: `log.dir`.",
     ),
     Key::unset("log.dir", Kind::Text, "Alias of `log.dirs`, which is the stronger."),
+    Key::unset(
+        "cluster.dir",
+        Kind::Text,
+        "A directory for the control plane's files (heartbeats, metadata, groups' offsets), on a volume of its own: then \
+         a data volume that is full or hangs harms only its topics. The same for all brokers, and for good. Unset: \
+         they lie in `log.dirs`.",
+    ),
     Key::served(
         "metrics.listener",
         Kind::Text,

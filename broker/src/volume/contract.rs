@@ -17,6 +17,14 @@ macro_rules! stories {
                 super::$name(&super::MemVolume::new()).await;
             })*
         }
+        mod on_two {
+            $(#[tokio::test]
+            async fn $name() {
+                let two = [(); 2].map(|()| std::sync::Arc::new(super::MemVolume::new()));
+                let [apart, rest] = two;
+                super::$name(&super::SplitVolume::new("apart", apart, rest)).await;
+            })*
+        }
         // The simulator allows no threads.
         #[cfg(not(madsim))]
         mod on_os {

@@ -20,6 +20,7 @@
 
 mod mem;
 pub mod os;
+mod split;
 
 // The simulator allows no threads, which the real volume needs.
 #[cfg(all(test, not(madsim)))]
@@ -29,6 +30,7 @@ mod contract;
 
 pub use mem::{Counts, Hang, MemVolume, Op};
 pub use os::{raise_fd_limit, OsVolume};
+pub use split::SplitVolume;
 
 use async_trait::async_trait;
 use bytes::Bytes;

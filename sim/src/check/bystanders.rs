@@ -1,69 +1,140 @@
-//! P11, the other half: while one partition's files are stuck, other partitions go on.
+//! P11, the other half: while some files are stuck, what has nothing to do with them goes on.
 //!
-//! Judged only while nothing else happened in the life: a partition that had trouble of its own may still refuse.
-//! Nobody is refused whose partition is not the stuck one, and a producer that uses no stuck partition is answered
-//! in seconds. Of the others' time nothing follows: a connection's answers come in order, so the answer of one that
-//! went on may wait behind the answer of the stuck one.
+//! Judged only while nothing else happened in the life, and only if what is stuck are the files of one partition index
+//! (`/1/`) or of one topic (`name/`, as a data volume that hangs with `cluster.dir`): a partition that had trouble of its
+//! own may still refuse. Nobody is refused whose partition is not stuck, a producer that uses no stuck partition is
+//! answered in seconds, and so is what the control plane and the coordinators answer while only topics are stuck. Of the
+//! others' time nothing follows: a connection's answers come in order, so the answer of one that went on may wait behind
+//! the answer of the stuck one.
 
 use super::ledger::Ledger;
+use super::waits;
 use super::Verdict;
-use crate::history::{Event, FaultKind, Life, Produced, Who};
+use crate::history::{Event, FaultKind, Index, Life, Membership, Place, Produced, Stamped, Who};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Kafka: KAFKA_STORAGE_ERROR.
 const STORAGE_ERROR: i16 = 56;
-
-/// How long a produce may take that has nothing to do with what is stuck. Sound volumes here answer within
+/// How long an answer may take that has nothing to do with what is stuck. Sound volumes here answer within
 /// milliseconds; far less than the watchdog's time, so that a wait for the stuck one can't hide below it.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
-    let bound = ON_ITS_WAY + ledger.terms.network;
-    let mut stuck = BTreeSet::new();
-    let mut uses: BTreeMap<Who, BTreeSet<i32>> = BTreeMap::new();
+    let mut stuck = Stuck::default();
+    let mut uses: BTreeMap<Who, Vec<&Place>> = BTreeMap::new();
     for (index, stamped) in ledger.events.iter().enumerate() {
         match &stamped.event {
-            Event::FaultIn { kind: FaultKind::Stall, what, .. } => match only_partition(what) {
-                Some(partition) => drop(stuck.insert(partition)),
-                None => return,
-            },
+            Event::FaultIn { kind: FaultKind::Stall | FaultKind::Error, what, .. } => {
+                if !stuck.add(what) {
+                    return;
+                }
+            }
             Event::FaultIn { .. } => return,
             Event::Broker { life, .. } if !matches!(life, Life::Starting | Life::Serving) => return,
-            Event::ProduceSent { who, at, .. } => drop(uses.entry(*who).or_default().insert(at.partition)),
-            Event::ProduceDone { who, sent, arrived, answer, .. } if !stuck.is_empty() => {
-                let Some(Event::ProduceSent { at, .. }) = ledger.events.get(*sent).map(|s| &s.event) else {
-                    continue;
-                };
-                if stuck.contains(&at.partition) {
-                    continue;
-                }
-                let place = format!("{}-{}", at.topic, at.partition);
-                if matches!(answer, Ok(Produced { code: STORAGE_ERROR, .. })) {
-                    let what = format!(
-                        "{place} was refused by the volume, though only partition {stuck:?} was stuck"
-                    );
-                    verdict.broken("P11", stamped.at, what, vec![*sent, index]);
-                }
-                let took = arrived.unwrap_or(stamped.at).saturating_sub(ledger.at(*sent));
-                if took > bound && uses.get(who).is_some_and(|used| used.is_disjoint(&stuck)) {
-                    let what = format!(
-                        "a produce to {place} took {took:?}, though only partition {stuck:?} was stuck: {bound:?} at most \
-                         are allowed"
-                    );
-                    verdict.broken("P11", stamped.at, what, vec![*sent, index]);
-                }
+            Event::ProduceSent { who, at, .. } => uses.entry(*who).or_default().push(at),
+            Event::ProduceDone { who, .. } if !stuck.is_empty() => {
+                let uses = uses.get(who).map_or(&[][..], Vec::as_slice);
+                produce(ledger, verdict, &stuck, uses, (index, stamped));
+            }
+            event if !stuck.topics.is_empty() && stuck.partitions.is_empty() && is_of_control(event) => {
+                control(ledger, verdict, &stuck, (index, stamped));
             }
             _ => {}
         }
     }
 }
 
-/// The partition index that a stall is about, if it is about the files of one index only.
-fn only_partition(what: &str) -> Option<i32> {
+/// An answer to a producer that uses these partitions.
+fn produce(
+    ledger: &Ledger,
+    verdict: &mut Verdict,
+    stuck: &Stuck,
+    uses: &[&Place],
+    (index, stamped): (Index, &Stamped),
+) {
+    let Event::ProduceDone { sent, arrived, answer, .. } = &stamped.event else { return };
+    let Some(Event::ProduceSent { at, .. }) = ledger.events.get(*sent).map(|s| &s.event) else { return };
+    if stuck.has(at) {
+        return;
+    }
+    let place = format!("{}-{}", at.topic, at.partition);
+    if matches!(answer, Ok(Produced { code: STORAGE_ERROR, .. })) {
+        let what = format!("{place} was refused by the volume, though only {stuck:?} was stuck");
+        verdict.broken("P11", stamped.at, what, vec![*sent, index]);
+    }
+    let bound = ON_ITS_WAY + ledger.terms.network;
+    let took = arrived.unwrap_or(stamped.at).saturating_sub(ledger.at(*sent));
+    if took > bound && !uses.iter().any(|p| stuck.has(p)) {
+        let what = format!(
+            "a produce to {place} took {took:?}, though only {stuck:?} was stuck: {bound:?} at most are allowed"
+        );
+        verdict.broken("P11", stamped.at, what, vec![*sent, index]);
+    }
+}
+
+/// Answers for which no topic's files are needed. Joining and syncing wait for other members.
+fn is_of_control(event: &Event) -> bool {
+    match event {
+        Event::MemberDone { call, .. } => !matches!(call, Membership::Join | Membership::Sync),
+        Event::CommitDone { .. }
+        | Event::OffsetsFetched { .. }
+        | Event::ProducerId { .. }
+        | Event::CreateTopicDone { .. }
+        | Event::CreatePartitionsDone { .. }
+        | Event::AlterConfigDone { .. } => true,
+        _ => false,
+    }
+}
+
+fn control(ledger: &Ledger, verdict: &mut Verdict, stuck: &Stuck, (index, stamped): (Index, &Stamped)) {
+    let Some(wait) = waits::wait(ledger, &stamped.event).filter(|w| w.was_sent) else { return };
+    let bound = ON_ITS_WAY + ledger.terms.network;
+    let took = stamped.at.saturating_sub(wait.started);
+    if took > bound {
+        let what = format!(
+            "{} took {took:?}, though only {stuck:?} was stuck: {bound:?} at most are allowed",
+            wait.what
+        );
+        verdict.broken("P11", stamped.at, what, wait.sent.into_iter().chain([index]).collect());
+    }
+}
+
+/// Whose files are stuck.
+#[derive(Debug, Default)]
+struct Stuck {
+    partitions: BTreeSet<i32>,
+    topics: BTreeSet<String>,
+}
+
+impl Stuck {
+    /// `false`: the fault is about other files as well.
+    fn add(&mut self, what: &str) -> bool {
+        let Some(path) = path(what) else { return false };
+        let Some(name) = path.strip_suffix('/') else { return false };
+        match name.strip_prefix('/').map(str::parse) {
+            Some(Ok(partition)) => drop(self.partitions.insert(partition)),
+            Some(Err(_)) => return false,
+            None if name.contains('/') || name.is_empty() => return false,
+            None => drop(self.topics.insert(name.to_owned())),
+        }
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.partitions.is_empty() && self.topics.is_empty()
+    }
+
+    fn has(&self, at: &Place) -> bool {
+        self.partitions.contains(&at.partition) || self.topics.contains(&*at.topic)
+    }
+}
+
+/// Which paths a fault is about.
+fn path(what: &str) -> Option<String> {
     let (from, to) = (what.find('{')?, what.rfind('}')?);
-    let stall: serde_json::Value = serde_json::from_str(what.get(from..=to)?).ok()?;
-    stall.get("ops")?.get("path")?.as_str()?.strip_prefix('/')?.strip_suffix('/')?.parse().ok()
+    let fault: serde_json::Value = serde_json::from_str(what.get(from..=to)?).ok()?;
+    Some(fault.get("ops")?.get("path")?.as_str()?.to_owned())
 }
 
 #[cfg(test)]
@@ -114,6 +185,31 @@ mod tests {
         let base = story.store(&bytes);
         story.done(sent, base);
         assert!(story.broken().is_empty());
+    }
+
+    #[test]
+    fn a_topic_that_is_stuck_holds_up_no_group_and_no_other_topic() {
+        let commits = |stuck: &str, seconds: u64| {
+            let mut story = Story::new();
+            story.record(fault(FaultKind::Stall, stuck));
+            let (group, member) = ("g".into(), "".into());
+            let sent = story.record(Event::CommitSent {
+                who: Who(0),
+                group,
+                generation: -1,
+                member,
+                offsets: vec![],
+            });
+            story.now += Duration::from_secs(seconds);
+            story.record(Event::CommitDone { who: Who(0), sent, answer: Ok(vec![]) });
+            story.broken()
+        };
+        assert_eq!(commits("u/", 10), ["P11"]);
+        assert!(commits("u/", 4).is_empty());
+        assert!(commits("/1/", 10).is_empty(), "a slot of groups has the number, too");
+        assert!(commits("", 10).is_empty(), "all is stuck");
+        assert_eq!(takes("u/", 10), ["P11"], "another topic");
+        assert!(takes("t/", 10).is_empty(), "this one");
     }
 
     /// All produce to partition 0.

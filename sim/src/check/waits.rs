@@ -39,20 +39,20 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     }
 }
 
-struct Wait {
-    what: &'static str,
-    started: Duration,
-    sent: Option<Index>,
+pub(super) struct Wait {
+    pub what: &'static str,
+    pub started: Duration,
+    pub sent: Option<Index>,
     /// When the answer came, where the client may have been late to look.
     came: Option<Duration>,
     /// What the request itself allows on top.
     patience: Duration,
-    was_sent: bool,
+    pub was_sent: bool,
     is_garbled: bool,
 }
 
 /// What an event says about a wait that ended with it.
-fn wait(ledger: &Ledger, event: &Event) -> Option<Wait> {
+pub(super) fn wait(ledger: &Ledger, event: &Event) -> Option<Wait> {
     fn of<T>(what: &'static str, started: Duration, sent: Option<Index>, answer: &Answer<T>) -> Option<Wait> {
         let was_sent = !matches!(answer, Err(Lost::NotSent(_)));
         let is_garbled = matches!(answer, Err(Lost::Garbled(_)));

@@ -5,10 +5,12 @@ use super::Shared;
 use crate::history::{Event, Life};
 use crate::scenario::draw::stream;
 use crate::volume::Process;
+use highwater::cluster::inspect;
 use highwater::config::{BrokerConfig, Layer, Origin};
 use highwater::metrics::Metrics;
 use highwater::rt::{Env, SeededEntropy};
 use highwater::server::Node;
+use highwater::volume::Volume;
 use madsim::runtime::Handle;
 use rand::RngCore;
 use std::sync::Arc;
@@ -79,13 +81,19 @@ pub fn start(shared: &Arc<Shared>, broker: u32, machine: &Machine) -> Running {
     let volume = shared.model.process(machine.number);
     let (alive, host) = machine.process();
     let entropy = stream(shared.seed, &format!("process {}", volume.id())).next_u64();
+    let config = Arc::new(config(&shared.plan.broker, broker, machine));
+    // With `cluster.dir` the model plays both volumes: what tells them apart are the faults, by their paths.
+    let both = || Arc::new(volume.clone()) as Arc<dyn Volume>;
+    let volume_of_it = match config.cluster_dir {
+        Some(_) => Arc::new(inspect::split(both(), both())),
+        None => both(),
+    };
     let env = Env {
-        volume: Arc::new(volume.clone()),
+        volume: volume_of_it,
         clock: machine.clock.clone(),
         entropy: Arc::new(SeededEntropy::new(entropy)),
         host,
     };
-    let config = Arc::new(config(&shared.plan.broker, broker, machine));
     let metrics = Arc::new(Metrics::default());
     let (term, told) = watch::channel(false);
     let (ended, exit) = watch::channel(None);

@@ -5,7 +5,7 @@
 
 use super::human;
 use crate::cli::complain;
-use crate::cli::offline::on_data;
+use crate::cli::offline::{on_data, Apart};
 use crate::cli::output::{say, Output};
 use clap::Args;
 use highwater::cluster::status::{self, Ask, State, Status};
@@ -22,6 +22,8 @@ pub struct Flags {
     /// The data directory (what serve calls --data)
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    #[command(flatten)]
+    apart: Apart,
     /// Prints one JSON document
     #[arg(long)]
     json: bool,
@@ -34,7 +36,7 @@ pub struct Flags {
 }
 
 pub fn main(flags: &Flags) -> ExitCode {
-    on_data(&flags.data, async |v| run(v, flags).await)
+    on_data(&flags.data, &flags.apart, async |v| run(v, flags).await)
 }
 
 async fn run(v: &dyn Volume, flags: &Flags) -> ExitCode {

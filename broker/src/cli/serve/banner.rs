@@ -12,6 +12,7 @@ pub fn banner(
     advertised: &str,
     metrics: Option<SocketAddr>,
     data: &Path,
+    control: &Path,
 ) -> String {
     let mut out = String::new();
     let mut line = |what: &str, value: &dyn std::fmt::Display| {
@@ -24,6 +25,9 @@ pub fn banner(
         line("advertised", &advertised);
     }
     line("data", &data.display());
+    if control != data {
+        line("cluster", &control.display());
+    }
     line("durability", &config.topic_defaults.durability());
     match metrics {
         Some(addr) => line("metrics", &format_args!("http://{addr}/metrics")),
@@ -40,7 +44,14 @@ mod tests {
     fn shown(pairs: &[(&str, &str)], advertised: &str, metrics: Option<&str>) -> String {
         let config = BrokerConfig::with(pairs).unwrap();
         let bound = "127.0.0.1:9092".parse().unwrap();
-        banner(&config, bound, advertised, metrics.map(|m| m.parse().unwrap()), Path::new("/srv/data"))
+        banner(
+            &config,
+            bound,
+            advertised,
+            metrics.map(|m| m.parse().unwrap()),
+            Path::new("/srv/data"),
+            Path::new("/srv/data"),
+        )
     }
 
     #[test]

@@ -13,6 +13,13 @@ pub enum PlaceError {
     Create { path: PathBuf, source: io::Error },
     #[error("cannot write to the data directory {path}: {source}")]
     NotWritable { path: PathBuf, source: io::Error },
+    #[error("cluster.dir {control} and the data directory {data} lie in one another: give two directories side by side")]
+    Nested { control: PathBuf, data: PathBuf },
+    #[error(
+        "the data directory {0} has control-plane files in itself (__cluster): serve it without cluster.dir, or move \
+         them away if they are not of this cluster"
+    )]
+    Together(PathBuf),
 }
 
 /// Whether `address` is free, as seen now. Binding it for good comes later and may still fail.
@@ -30,6 +37,18 @@ pub fn data_dir(path: &Path) -> Result<(), PlaceError> {
         .map_err(|e| PlaceError::NotWritable { path: path.to_owned(), source: e.into() })
 }
 
+/// Makes sure that the control plane's files, which lie in `control`, and the data do not get mixed. Both exist, and are
+/// absolute.
+pub fn check_apart(control: &Path, data: &Path) -> Result<(), PlaceError> {
+    if control.starts_with(data) || data.starts_with(control) {
+        return Err(PlaceError::Nested { control: control.to_owned(), data: data.to_owned() });
+    }
+    if data.join("__cluster").exists() {
+        return Err(PlaceError::Together(data.to_owned()));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +64,28 @@ mod tests {
         );
         drop(taken);
         check_listener("listeners", &address).unwrap();
+    }
+
+    #[test]
+    fn control_plane_and_data_do_not_get_mixed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (control, data) = (dir.path().join("control"), dir.path().join("data"));
+        for d in [&control, &data] {
+            data_dir(d).unwrap();
+        }
+        check_apart(&control, &data).unwrap();
+        for (a, b) in
+            [(&control, &control), (&control, &dir.path().to_owned()), (&dir.path().to_owned(), &data)]
+        {
+            assert!(
+                matches!(check_apart(a, b), Err(PlaceError::Nested { .. })),
+                "{} {}",
+                a.display(),
+                b.display()
+            );
+        }
+        std::fs::create_dir(data.join("__cluster")).unwrap();
+        assert!(matches!(check_apart(&control, &data), Err(PlaceError::Together(d)) if d == data));
     }
 
     #[test]

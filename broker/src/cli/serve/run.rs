@@ -6,13 +6,15 @@ use super::notify;
 use super::place::{self, PlaceError};
 use super::samples::Seen;
 use crate::cli::print;
+use highwater::cluster::inspect;
 use highwater::config::BrokerConfig;
 use highwater::metrics::{Exposition, Metrics};
 use highwater::rt::{Env, LockError, OsClock, OsEntropy, OsHost};
 use highwater::server::{Node, StartError};
 use highwater::volume::os::OsVolume;
-use highwater::volume::VolumeError;
+use highwater::volume::{Volume, VolumeError};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{signal, Signal, SignalKind};
@@ -45,16 +47,9 @@ pub async fn run(config: BrokerConfig) -> Result<(), RunError> {
     let mut stop = Stop::new().map_err(RunError::Signals)?;
     place::check_listener("listeners", &config.listen)?;
     let watching = bind_metrics(&config).await?;
-    place::data_dir(&config.data)?;
-    let volume = OsVolume::open(&config.data)?;
-    let data = volume.root().to_path_buf();
-    let host = OsHost::for_data_dir(&data)?;
-    let env = Env {
-        volume: Arc::new(volume),
-        clock: Arc::new(OsClock),
-        entropy: Arc::new(OsEntropy),
-        host: Arc::new(host),
-    };
+    let (volume, data, control) = open_volume(&config)?;
+    let host = OsHost::for_data_dir(&control)?;
+    let env = Env { volume, clock: Arc::new(OsClock), entropy: Arc::new(OsEntropy), host: Arc::new(host) };
     let metrics = Arc::new(Metrics::default());
     let seen = Seen::default();
     let metrics_addr = watching.map(|(listener, addr)| {
@@ -71,7 +66,7 @@ pub async fn run(config: BrokerConfig) -> Result<(), RunError> {
     };
     seen.started(node.broker().clone());
     let (host, port) = &node.broker().advertised;
-    print(&banner(&config, node.local_addr(), &join(host, *port), metrics_addr, &data));
+    print(&banner(&config, node.local_addr(), &join(host, *port), metrics_addr, &data, &control));
     notify::systemd("READY=1");
 
     let failed = tokio::select! { biased;
@@ -93,6 +88,19 @@ pub async fn run(config: BrokerConfig) -> Result<(), RunError> {
         }
         Some(why) => Err(RunError::Failed(why.to_string())),
     }
+}
+
+/// The volume, where the data lies, and where the control plane's files do.
+fn open_volume(config: &BrokerConfig) -> Result<(Arc<dyn Volume>, PathBuf, PathBuf), RunError> {
+    place::data_dir(&config.data)?;
+    let volume = OsVolume::open(&config.data)?;
+    let data = volume.root().to_path_buf();
+    let Some(dir) = &config.cluster_dir else { return Ok((Arc::new(volume), data.clone(), data)) };
+    place::data_dir(dir)?;
+    let apart = OsVolume::open(dir)?;
+    let control = apart.root().to_path_buf();
+    place::check_apart(&control, &data)?;
+    Ok((Arc::new(inspect::split(Arc::new(apart), Arc::new(volume))), data, control))
 }
 
 async fn bind_metrics(config: &BrokerConfig) -> Result<Option<(TcpListener, SocketAddr)>, RunError> {
