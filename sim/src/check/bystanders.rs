@@ -25,11 +25,7 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     let mut uses: BTreeMap<Who, Vec<&Place>> = BTreeMap::new();
     for (index, stamped) in ledger.events.iter().enumerate() {
         match &stamped.event {
-            Event::FaultIn { kind: FaultKind::Stall | FaultKind::Error, what, .. } => {
-                if !stuck.add(what) {
-                    return;
-                }
-            }
+            Event::FaultIn { kind: FaultKind::Stall | FaultKind::Error, what, .. } if stuck.add(what) => {}
             Event::FaultIn { .. } => return,
             Event::Broker { life, .. } if !matches!(life, Life::Starting | Life::Serving) => return,
             Event::ProduceSent { who, at, .. } => uses.entry(*who).or_default().push(at),
