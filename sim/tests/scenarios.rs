@@ -14,7 +14,7 @@ use std::process::Command;
 const SEEDS: u64 = if cfg!(madsim) { 10 } else { 3 };
 
 /// Lives of hundreds of partitions take seconds each.
-const HEAVY: [&str; 2] = ["many-partitions", "crash-images"];
+const HEAVY: [&str; 3] = ["many-partitions", "crash-images", "mass-failure"];
 
 fn main() {
     let args = Arguments::from_args();

@@ -1,13 +1,14 @@
 //! The process of one life, from outside.
 
 use crate::life::Outcome;
+use crate::scenario::Scenario;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A life that takes longer is ended: real time. Simulated time goes hundreds of times faster.
-pub const LIMIT: Duration = Duration::from_secs(120);
+/// Real time, of which simulated time goes hundreds of times faster.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
 /// One life that is wanted.
 #[derive(Clone, Debug)]
@@ -50,9 +51,10 @@ pub fn live(ask: &Ask) -> Outcome {
         Err(e) => return failed("panic", format!("no process for the life: {e}")),
     };
     let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
-    let Ok(out) = out.recv_timeout(LIMIT) else {
+    let limit = limit(ask);
+    let Ok(out) = out.recv_timeout(limit) else {
         end(&mut child);
-        return failed("time-out", format!("not over after {} s of real time", LIMIT.as_secs()));
+        return failed("time-out", format!("not over after {} s of real time", limit.as_secs()));
     };
     let status = child.wait();
     let told = String::from_utf8_lossy(&out);
@@ -63,6 +65,12 @@ pub fn live(ask: &Ask) -> Outcome {
         let said: Vec<&str> = err.lines().filter(|l| !l.trim().is_empty()).take(6).collect();
         failed("panic", format!("{} ({})", said.join(" | "), status.map_or("?".into(), |s| s.to_string())))
     })
+}
+
+/// A life that takes longer is ended. A file that can't be read is the child's to complain of.
+fn limit(ask: &Ask) -> Duration {
+    Scenario::read(&ask.path)
+        .map_or(DEFAULT_LIMIT, |s| s.real_seconds().map_or(DEFAULT_LIMIT, Duration::from_secs))
 }
 
 fn end(child: &mut Child) {

@@ -8,7 +8,7 @@
 mod child;
 mod progress;
 
-pub use child::{live, Ask, LIMIT};
+pub use child::{live, Ask};
 pub use progress::Progress;
 
 use crate::life::Outcome;

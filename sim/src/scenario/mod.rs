@@ -56,6 +56,9 @@ pub struct LifeSpec {
     pub network: [f64; 2],
     /// How far each host's clocks may run from true time, in parts per million, either way.
     pub drift_ppm: f64,
+    /// Seconds of real time after which the life is ended from outside: for lives of very many brokers or partitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub real_seconds: Option<u32>,
     /// At so many moments of the chaos, everything that a crash could leave is enumerated, and recovered from.
     #[serde(skip_serializing_if = "is_zero")]
     pub crash_points: u32,
@@ -72,6 +75,7 @@ impl Default for LifeSpec {
             brokers: 1,
             network: [0.1, 1.0],
             drift_ppm: 100.0,
+            real_seconds: None,
             crash_points: 0,
             crash_images: 0,
         }
@@ -161,6 +165,12 @@ impl Scenario {
     pub fn must(&self) -> Vec<String> {
         let list = self.raw.get("must").and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// Seconds of real time that a life may take, if the file says so.
+    pub fn real_seconds(&self) -> Option<u64> {
+        let seconds = self.raw.get("life")?.get("real-seconds")?.as_integer()?;
+        u64::try_from(seconds).ok()
     }
 
     /// What the file says that it is about.
