@@ -89,6 +89,7 @@ mod tests {
     fn image() -> ClusterImage {
         let topic = TopicImage {
             leaders: Vec::new(),
+            epochs: Vec::new(),
             name: "t".to_owned(),
             id: TopicId::default(),
             partitions: 2,

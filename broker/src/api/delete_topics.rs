@@ -118,6 +118,7 @@ mod tests {
             let id = TopicId(id);
             let topic = TopicImage {
                 leaders: Vec::new(),
+                epochs: Vec::new(),
                 name: name.to_owned(),
                 id,
                 partitions: 1,

@@ -8,8 +8,9 @@
 //! (`auto.create.topics.enable`), and the name is legal. The answer waits for the creation, so that the client's
 //! next request succeeds; LEADER_NOT_AVAILABLE is left for a volume that is slow or failing.
 //!
-//! A leader epoch is shown once the partition has claimed one under this broker; until then it is −1, "unknown",
-//! which clients never take for a step back (KIP-320). No offset is shown here, so that no lease is asked for: what
+//! The leader epoch is that of the assignment, or the one in which this broker leads, if that is higher. Never −1 once it
+//! is known: clients take that for a broker that knows no epochs, and forget what they knew (librdkafka then follows
+//! whatever leader it is told of last; KIP-320). No offset is shown here, so that no lease is asked for: what
 //! a broker without one says is where to go, and there it will refuse.
 
 use super::deadline::Deadline;
@@ -181,7 +182,8 @@ impl Show<'_> {
             let leader = topic.leader(index).map(|id| BrokerId(id.0));
             let leader = leader.filter(|id| self.members.iter().any(|m| m.id == *id));
             let status = engine.get(topic.id, index).map(|p| p.status());
-            partition(index, leader, status.filter(|_| leader == Some(self.this)).as_ref(), self.this)
+            let status = status.filter(|_| leader == Some(self.this));
+            partition(index, leader, topic.epoch(index), status.as_ref(), self.this)
         });
         MetadataResponseTopic::default()
             .with_name(Some(topic_name(&topic.name)))
@@ -214,13 +216,16 @@ fn unknown_id(id: TopicId, version: i16) -> MetadataResponseTopic {
 fn partition(
     index: i32,
     leader: Option<BrokerId>,
+    since: Epoch,
     status: Option<&PartitionStatus>,
     this: BrokerId,
 ) -> MetadataResponsePartition {
     // A closed partition opens when it is used, a stalled one by itself: both are found here.
     let led = |s: &PartitionStatus| !matches!(s.life, LifeName::Relinquished | LifeName::Abandoned);
     let leader = leader.filter(|id| *id != this || status.is_some_and(led));
-    let epoch = status.map(|s| s.epoch).filter(|e| *e > Epoch::default());
+    // The leader itself may have opened it anew since. Clients never see a lower one from it than from others.
+    let epoch = status.map(|s| s.epoch.max(since)).unwrap_or(since);
+    let epoch = Some(epoch).filter(|e| *e > Epoch::default());
     let shown = MetadataResponsePartition::default()
         .with_partition_index(index)
         .with_leader_epoch(epoch.map_or(UNKNOWN_EPOCH, Epoch::wire));
@@ -306,15 +311,21 @@ mod tests {
             leo: Offset(0),
             bytes: 0,
         };
-        let shown = |status: Option<PartitionStatus>| {
-            let p = partition(0, Some(ME), status.as_ref(), ME);
+        let told = |since, leader, status: Option<PartitionStatus>| {
+            let p = partition(0, leader, Epoch(since), status.as_ref(), ME);
             (p.error_code, p.leader_id.0, p.leader_epoch)
         };
+        let shown = |status| told(0, Some(ME), status);
         assert_eq!(shown(Some(status(LifeName::Leading, 5))), (0, 7, 5));
         assert_eq!(shown(Some(status(LifeName::Closed, 0))), (0, 7, -1));
         assert_eq!(shown(Some(status(LifeName::Closed, 5))), (0, 7, 5));
         assert_eq!(shown(Some(status(LifeName::Stalled, 5))), (0, 7, 5));
         assert_eq!(shown(Some(status(LifeName::Relinquished, 5))), (5, -1, 5));
         assert_eq!(shown(None), (5, -1, -1));
+        // As it was assigned, here or to another broker; the leader knows best.
+        assert_eq!(told(4, Some(BrokerId(9)), None), (0, 9, 4));
+        assert_eq!(told(4, None, None), (5, -1, 4));
+        assert_eq!(told(4, Some(ME), Some(status(LifeName::Closed, 0))), (0, 7, 4));
+        assert_eq!(told(4, Some(ME), Some(status(LifeName::Leading, 5))), (0, 7, 5));
     }
 }

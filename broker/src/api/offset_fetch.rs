@@ -143,6 +143,7 @@ mod tests {
     fn image(name: &str, id: TopicId) -> ClusterImage {
         let topic = TopicImage {
             leaders: Vec::new(),
+            epochs: Vec::new(),
             name: name.to_owned(),
             id,
             partitions: 1,

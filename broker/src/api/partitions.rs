@@ -16,10 +16,12 @@ pub(super) fn find(cx: &RequestContext, topic: &str, index: i32) -> Result<Arc<P
 }
 
 /// Compares the leader epoch that a client believes in with the partition's (KIP-320). −1 asks for no check.
+///
+/// Epochs since this broker began to lead are all current: the other brokers show the first of them.
 pub(super) fn check_epoch(believed: i32, marks: &Marks) -> Result<(), ResponseError> {
     match believed {
         e if e < 0 => Ok(()),
-        e if e < marks.epoch.wire() => Err(ResponseError::FencedLeaderEpoch),
+        e if e < marks.since.wire() => Err(ResponseError::FencedLeaderEpoch),
         e if e > marks.epoch.wire() => Err(ResponseError::UnknownLeaderEpoch),
         _ => Ok(()),
     }
@@ -63,13 +65,20 @@ mod tests {
 
     #[test]
     fn a_client_that_follows_an_older_or_a_newer_leader_is_told_so() {
-        let marks = Marks { epoch: Epoch(5), log_start: Offset(10), hwm: Offset(20), lso: Offset(20) };
+        let marks = Marks {
+            epoch: Epoch(5),
+            since: Epoch(3),
+            log_start: Offset(10),
+            hwm: Offset(20),
+            lso: Offset(20),
+        };
         assert_eq!(check_epoch(-1, &marks), Ok(()));
         assert_eq!(check_epoch(5, &marks), Ok(()));
-        assert_eq!(check_epoch(4, &marks), Err(ResponseError::FencedLeaderEpoch));
+        assert_eq!(check_epoch(3, &marks), Ok(()), "this broker led it then, too");
+        assert_eq!(check_epoch(2, &marks), Err(ResponseError::FencedLeaderEpoch));
         assert_eq!(check_epoch(6, &marks), Err(ResponseError::UnknownLeaderEpoch));
         let out = ReadError::OutOfRange(marks);
-        assert_eq!(read_error(&out, 4), ResponseError::FencedLeaderEpoch);
+        assert_eq!(read_error(&out, 2), ResponseError::FencedLeaderEpoch);
         assert_eq!(read_error(&out, 5), ResponseError::OffsetOutOfRange);
         assert_eq!(read_error(&out, -1), ResponseError::OffsetOutOfRange);
     }

@@ -1,12 +1,13 @@
 //! What the rest of a broker asks of the cluster. Changes are the controller's to make, wherever it is.
 
+use super::controller::Controller;
 use super::core::Core;
 use super::error::StartError;
 use super::lease::Lease;
 use super::metadata::{Metadata, TopicMeta};
 use super::names::check_topic_name;
 use super::requests::{Ask, Asking};
-use super::roster::View;
+use super::roster::{Roster, View};
 use super::{ClusterImage, TopicImage};
 use crate::config::BrokerConfig;
 use crate::metrics::Metrics;
@@ -17,7 +18,7 @@ use crate::types::{BrokerId, Epoch, TopicId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub struct NewTopic {
     pub name: String,
@@ -170,7 +171,8 @@ impl Core {
     ) -> Result<Arc<TopicImage>, AdminError> {
         check_topic_name(&new.name)?;
         let NewTopic { name, partitions, overrides: configs } = new;
-        let topic = TopicMeta { id, partitions, configs: configs.clone(), leaders: Vec::new() };
+        let topic =
+            TopicMeta { id, partitions, configs: configs.clone(), leaders: Vec::new(), epochs: Vec::new() };
         let ask = Ask::CreateTopic { name: name.clone(), id, partitions, configs };
         let until = tokio::time::Instant::now() + self.me.terms.lease * 3;
         loop {
@@ -233,8 +235,23 @@ impl Core {
         Err(AdminError::Outpaced(name.into()))
     }
 
-    /// Makes the change if this broker is controller, else has the controller make it.
     async fn change(&self, ask: Ask, dry_run: bool) -> Result<(), AdminError> {
+        self.changes.make(ask, dry_run).await
+    }
+}
+
+/// The way to the controller, wherever it is.
+#[derive(Clone)]
+pub(super) struct Changes {
+    pub controller: Arc<Controller>,
+    pub roster: Arc<Roster>,
+    /// What is to be asked of the controller, where that is another broker.
+    pub asks: mpsc::Sender<Asking>,
+}
+
+impl Changes {
+    /// Makes the change if this broker is controller, else has the controller make it.
+    pub async fn make(&self, ask: Ask, dry_run: bool) -> Result<(), AdminError> {
         let controller = &self.controller;
         if dry_run {
             controller.lease.right().ok_or(AdminError::NotController)?;

@@ -3,10 +3,16 @@
 //! Promises: whoever leads under a lease that stands keeps what he has, but for what evening out moves; a partition
 //! whose leader's lease is over, or who is about to stop, goes to the same broker, if that is back, else to whoever leads least. Evening out
 //! moves a few at a time, and nothing while loads differ by no more than one, so that it comes to rest.
+//!
+//! Each new assignment of a partition has a leader epoch of its own, above all that the one before may have used: brokers
+//! that do not lead the partition show it to clients, which take an answer with a lower epoch, or with none, for old or
+//! start over (librdkafka, the Java client: KIP-320). A leader that opens again, by itself, goes up by one; between two
+//! assignments there is room for [`ROOM`] of that.
 
 use super::layout::LeaseKey;
 use super::metadata::Metadata;
 use super::roster::View;
+use crate::types::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How the groups' state is cut; the format of the data directory says so for ever.
@@ -15,10 +21,39 @@ pub const SLOTS: u32 = 8;
 /// Places that are moved in one round to even out the load.
 const MOVES: usize = 4;
 
+/// Leader epochs between two assignments of a partition.
+const ROOM: u32 = 256;
+
 type Place<'a> = &'a mut Option<LeaseKey>;
 
 /// Gives every partition and slot of `m` that has no leader one of the living. Returns whether anything changed.
 pub(super) fn fill(m: &mut Metadata, roster: &View) -> bool {
+    with_epochs(m, |m| fill_places(m, roster))
+}
+
+/// Moves a few places from who leads most to who leads least.
+pub(super) fn even_out(m: &mut Metadata, roster: &View) -> bool {
+    with_epochs(m, |m| even_places_out(m, roster))
+}
+
+/// Whose assignment `change` changes gets its epoch.
+fn with_epochs(m: &mut Metadata, change: impl FnOnce(&mut Metadata) -> bool) -> bool {
+    let leaders = |m: &Metadata| m.topics.values().map(|t| t.leaders.clone()).collect::<Vec<_>>();
+    let before = leaders(m);
+    let changed = change(m);
+    for (topic, before) in m.topics.values_mut().zip(before) {
+        topic.epochs.resize(topic.leaders.len(), Epoch::default());
+        let was = before.into_iter().chain(std::iter::repeat(None));
+        for ((epoch, now), was) in topic.epochs.iter_mut().zip(&topic.leaders).zip(was) {
+            if *now != was {
+                *epoch = Epoch((epoch.0 / ROOM + 1).saturating_mul(ROOM));
+            }
+        }
+    }
+    changed
+}
+
+fn fill_places(m: &mut Metadata, roster: &View) -> bool {
     let living: BTreeSet<LeaseKey> = roster.living().collect();
     let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
     let mut homeless = Vec::new();
@@ -43,8 +78,7 @@ pub(super) fn fill(m: &mut Metadata, roster: &View) -> bool {
     changed
 }
 
-/// Moves a few places from who leads most to who leads least.
-pub(super) fn even_out(m: &mut Metadata, roster: &View) -> bool {
+fn even_places_out(m: &mut Metadata, roster: &View) -> bool {
     let mut loads: BTreeMap<LeaseKey, usize> = roster.living().map(|k| (k, 0)).collect();
     for leader in places(m).filter_map(|p| *p) {
         if let Some(n) = loads.get_mut(&leader) {
@@ -101,7 +135,7 @@ mod tests {
     fn metadata(partitions: i32, leaders: Vec<Option<LeaseKey>>) -> Metadata {
         let id = TopicId(uuid::Uuid::from_u128(1));
         let mut m = Metadata::default();
-        let topic = TopicMeta { id, partitions, configs: BTreeMap::new(), leaders };
+        let topic = TopicMeta { id, partitions, configs: BTreeMap::new(), leaders, epochs: Vec::new() };
         m.topics.insert("t".into(), topic);
         m
     }
@@ -118,6 +152,27 @@ mod tests {
         assert!(fill(&mut m, &view(&[key(1, 2)], &[key(2, 1)], &[key(3, 1)])));
         assert_eq!(leaders(&m), [Some(key(1, 2)), Some(key(2, 1)), Some(key(1, 2))]);
         assert!(!fill(&mut m, &view(&[key(1, 2)], &[key(2, 1)], &[key(3, 1)])), "then nothing is left to do");
+    }
+
+    #[test]
+    fn each_assignment_has_an_epoch_above_all_that_the_one_before_used() {
+        let mut m = metadata(2, vec![]);
+        let epochs = |m: &Metadata| m.topics["t"].epochs.iter().map(|e| e.0).collect::<Vec<_>>();
+        fill(&mut m, &view(&[key(1, 1)], &[], &[]));
+        assert_eq!(epochs(&m), [256, 256]);
+        // One opened again, twice, and told the cluster; somebody else's report is void.
+        let id = m.topics["t"].id;
+        m.raise_epochs(key(1, 1), &[(id, 0, Epoch(258))]);
+        m.raise_epochs(key(2, 1), &[(id, 1, Epoch(300))]);
+        assert_eq!(epochs(&m), [258, 256]);
+        m.raise_epochs(key(1, 1), &[(id, 0, Epoch(257)), (id, 7, Epoch(300))]);
+        assert_eq!(epochs(&m), [258, 256], "they never go back");
+        fill(&mut m, &view(&[key(1, 1)], &[], &[]));
+        assert_eq!(epochs(&m), [258, 256], "it is the same assignment");
+        fill(&mut m, &view(&[key(1, 2)], &[], &[key(1, 1)]));
+        assert_eq!(epochs(&m), [512, 512]);
+        even_out(&mut m, &view(&[key(1, 2), key(2, 1)], &[], &[]));
+        assert!(epochs(&m).contains(&768), "also where nobody died: {:?}", epochs(&m));
     }
 
     #[test]

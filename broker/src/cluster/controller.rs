@@ -235,7 +235,7 @@ impl Controller {
     fn assign(&self) {
         let number = self.lease.right().and_then(|token| u32::try_from(token).ok());
         let mine = number.map(|number| LeaseKey { broker: self.me.broker, number });
-        let assigned = mine.map_or_else(BTreeSet::new, |mine| self.image.load().assigned(mine));
+        let assigned = mine.map_or_else(BTreeMap::new, |mine| self.image.load().assigned(mine));
         self.partitions.assign(assigned);
     }
 

@@ -1,5 +1,6 @@
 //! The control plane of one broker, put together: who may start, and what runs then.
 
+use super::admin::Changes;
 use super::controller::{Controller, ControllerTask};
 use super::deleter::Deleter;
 use super::election::ClaimFiles;
@@ -12,7 +13,8 @@ use super::layout::{self, LeaseKey};
 use super::lease::{Lease, LeaseTerms};
 use super::membership::{self, Held, Identity};
 use super::partitions::Partitions;
-use super::requests::{Asker, Asking};
+use super::raised::Raised;
+use super::requests::Asker;
 use super::roster::Roster;
 use super::seat::Seat;
 use super::store;
@@ -45,8 +47,7 @@ pub(super) struct Core {
     stop: watch::Sender<bool>,
     /// Says when one of the tasks died.
     vital: Arc<Vital>,
-    /// What is to be asked of the controller, where that is another broker.
-    pub(super) asks: mpsc::Sender<Asking>,
+    pub(super) changes: Changes,
     keeper: Mutex<Option<JoinHandle<()>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// How long the partitions may take to close.
@@ -100,8 +101,9 @@ impl Core {
         };
         let vital = Arc::new(Vital::default());
         let (asks, asked) = mpsc::channel(ASKS);
+        let changes = Changes { controller: controller.clone(), roster: roster.clone(), asks };
         let core = Core {
-            asks,
+            changes: changes.clone(),
             me: me.clone(),
             cluster_id,
             lease: lease.clone(),
@@ -131,6 +133,7 @@ impl Core {
             queue: asked,
             limit: config.storage.sync_timeout,
         };
+        let raised = Raised { me: me.clone(), lease: lease.clone(), changes, partitions: engine.clone() };
         let mut task = ControllerTask {
             env: env.clone(),
             seat: Seat { env: env.clone(), me: me.broker, unreadable: None },
@@ -155,6 +158,7 @@ impl Core {
             vital.spawn("the look at the other brokers", until_stopped(stopping.clone(), roster.run())),
             vital.spawn("the following of the controller", until_stopped(stopping.clone(), follower.run())),
             vital.spawn("the asking of the controller", until_stopped(stopping.clone(), asker.run())),
+            vital.spawn("the telling of leader epochs", until_stopped(stopping.clone(), raised.run())),
             vital.spawn("the deleter of topics", until_stopped(resting.clone(), deleter.run())),
             vital.spawn("the care for partitions", until_stopped(resting, engine.clone().run())),
         ];

@@ -3,8 +3,8 @@
 use super::layout::LeaseKey;
 use super::metadata::{Metadata, TopicMeta};
 use crate::config::TopicConfig;
-use crate::types::{BrokerId, TopicId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::types::{BrokerId, Epoch, TopicId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct TopicImage {
     pub config: Arc<TopicConfig>,
     /// Who leads each partition, and under which lease.
     pub(crate) leaders: Vec<Option<LeaseKey>>,
+    /// The leader epoch from which on each of them opens its partition; may be shorter.
+    pub(crate) epochs: Vec<Epoch>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,13 +50,15 @@ impl ClusterImage {
     }
 
     /// What is assigned under the lease `mine`: partitions by topic id and index, and slots, whose topic id is nil.
-    pub(super) fn assigned(&self, mine: LeaseKey) -> BTreeSet<(TopicId, i32)> {
-        let of = |id: TopicId, leaders: &[Option<LeaseKey>]| -> Vec<(TopicId, i32)> {
+    /// With the leader epoch from which on each is to be opened.
+    pub(super) fn assigned(&self, mine: LeaseKey) -> BTreeMap<(TopicId, i32), Epoch> {
+        let of = |id: TopicId, leaders: &[Option<LeaseKey>], epochs: &[Epoch]| {
             let led = (0i32..).zip(leaders).filter(|(_, l)| **l == Some(mine));
-            led.map(|(index, _)| (id, index)).collect()
+            let from = |index: i32| epochs.get(index as usize).copied().unwrap_or_default();
+            led.map(|(index, _)| ((id, index), from(index))).collect::<Vec<_>>()
         };
-        let topics = self.topics.values().flat_map(|t| of(t.id, &t.leaders));
-        topics.chain(of(TopicId::default(), &self.slots)).collect()
+        let topics = self.topics.values().flat_map(|t| of(t.id, &t.leaders, &t.epochs));
+        topics.chain(of(TopicId::default(), &self.slots, &[])).collect()
     }
 
     /// The picture of `m`. Topics that are as in `self` are shared with it.
@@ -92,6 +96,7 @@ impl TopicImage {
             overrides: topic.configs.clone(),
             config,
             leaders: topic.leaders.clone(),
+            epochs: topic.epochs.clone(),
         }
     }
 
@@ -101,10 +106,16 @@ impl TopicImage {
         leader.map(|key| key.broker)
     }
 
+    /// The leader epoch that clients are told of where the partition is not led; 0 if there is none.
+    pub fn epoch(&self, index: i32) -> Epoch {
+        usize::try_from(index).ok().and_then(|i| self.epochs.get(i).copied()).unwrap_or_default()
+    }
+
     fn shows(&self, topic: &TopicMeta) -> bool {
         self.id == topic.id
             && self.partitions == topic.partitions
             && self.overrides == topic.configs
             && self.leaders == topic.leaders
+            && self.epochs == topic.epochs
     }
 }

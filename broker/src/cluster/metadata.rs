@@ -59,6 +59,10 @@ pub(crate) struct TopicMeta {
     /// This only proposes: a broker acts on it under its present lease alone, and the partition's directory decides.
     #[serde(default)]
     pub leaders: Vec<Option<LeaseKey>>,
+    /// The leader epoch from which on each leader opens its partition: what brokers that do not lead show to clients.
+    /// As long as `leaders`, or shorter: then it is 0, and not known. See [`super::assign`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<Epoch>,
 }
 
 impl Default for Metadata {
@@ -169,6 +173,20 @@ impl Metadata {
         Ok(())
     }
 
+    /// What was assigned to somebody else meanwhile, or deleted, stays as it is.
+    pub fn raise_epochs(&mut self, lease: LeaseKey, epochs: &[(TopicId, i32, Epoch)]) {
+        let mut topics: BTreeMap<TopicId, &mut TopicMeta> =
+            self.topics.values_mut().map(|t| (t.id, t)).collect();
+        for (id, index, epoch) in epochs {
+            let (Some(topic), Ok(index)) = (topics.get_mut(id), usize::try_from(*index)) else { continue };
+            if topic.leaders.get(index) == Some(&Some(lease)) {
+                if let Some(shown) = topic.epochs.get_mut(index) {
+                    *shown = (*shown).max(*epoch);
+                }
+            }
+        }
+    }
+
     pub fn topic_mut(&mut self, name: &str) -> Result<&mut TopicMeta, AdminError> {
         self.topics.get_mut(name).ok_or_else(|| AdminError::UnknownTopic(name.into()))
     }
@@ -193,6 +211,7 @@ mod tests {
             partitions,
             configs: BTreeMap::new(),
             leaders: Vec::new(),
+            epochs: Vec::new(),
         }
     }
 

@@ -35,6 +35,7 @@ mod membership;
 mod metadata;
 mod names;
 mod partitions;
+mod raised;
 mod requests;
 pub mod roster;
 mod seat;

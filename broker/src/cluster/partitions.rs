@@ -1,18 +1,21 @@
 //! What the control plane asks of the storage engine.
 
 use crate::config::TopicConfig;
-use crate::storage::{Engine, PartitionSpec};
-use crate::types::TopicId;
+use crate::storage::{Engine, LifeName, PartitionSpec};
+use crate::types::{Epoch, TopicId};
 use async_trait::async_trait;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[async_trait]
 pub(super) trait Partitions: Send + Sync + 'static {
     /// Makes a partition known that is led only while it is assigned.
     fn know(&self, spec: PartitionSpec);
-    /// What this broker is to lead under its present lease; slots of groups have a nil topic id.
-    fn assign(&self, wanted: BTreeSet<(TopicId, i32)>);
+    /// What this broker is to lead under its present lease, and from which leader epoch on; slots of groups have a nil
+    /// topic id.
+    fn assign(&self, wanted: BTreeMap<(TopicId, i32), Epoch>);
+    /// The leader epoch in which this broker leads the partition at present.
+    fn led_in(&self, topic: TopicId, index: i32) -> Option<Epoch>;
     fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>);
     async fn abandon_topic(&self, topic: TopicId);
     /// The lease ended.
@@ -27,8 +30,12 @@ impl Partitions for Engine {
     fn know(&self, spec: PartitionSpec) {
         Engine::know(self, spec);
     }
-    fn assign(&self, wanted: BTreeSet<(TopicId, i32)>) {
+    fn assign(&self, wanted: BTreeMap<(TopicId, i32), Epoch>) {
         Engine::assign(self, wanted);
+    }
+    fn led_in(&self, topic: TopicId, index: i32) -> Option<Epoch> {
+        let status = self.get(topic, index)?.status();
+        (status.life == LifeName::Leading).then_some(status.epoch)
     }
     fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>) {
         Engine::reconfigure(self, topic, config);

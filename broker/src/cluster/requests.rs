@@ -18,7 +18,7 @@ use super::roster::View;
 use crate::config::TopicConfig;
 use crate::rt::Env;
 use crate::storage::Fence;
-use crate::types::TopicId;
+use crate::types::{Epoch, TopicId};
 use crate::volume::{Class, VolumeError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,11 @@ pub(super) enum Ask {
         from: BTreeMap<String, String>,
         to: BTreeMap<String, String>,
     },
+    /// Who leads under `lease` has opened these partitions again, by itself.
+    RaiseEpochs {
+        lease: LeaseKey,
+        epochs: Vec<(TopicId, i32, Epoch)>,
+    },
 }
 
 impl Ask {
@@ -73,7 +78,10 @@ impl Ask {
                 if m.deleting.iter().any(|(id, old)| *old == name && !served_by_nobody.contains(id)) {
                     return Err(AdminError::StillServed(name));
                 }
-                m.create_topic(&name, TopicMeta { id, partitions, configs, leaders: Vec::new() })
+                m.create_topic(
+                    &name,
+                    TopicMeta { id, partitions, configs, leaders: Vec::new(), epochs: Vec::new() },
+                )
             }
             Ask::DeleteTopic { name, id } => match m.topics.get(&name) {
                 Some(topic) if id.is_none_or(|id| id == topic.id) => m.delete_topic(&name).map(|_| ()),
@@ -90,6 +98,10 @@ impl Ask {
                 }
                 super::controller::checked_overrides(defaults, &to)?;
                 topic.configs = to;
+                Ok(())
+            }
+            Ask::RaiseEpochs { lease, epochs } => {
+                m.raise_epochs(lease, &epochs);
                 Ok(())
             }
         }

@@ -16,7 +16,7 @@ use super::partitions::Partitions;
 use crate::config::{BrokerConfig, TopicConfig};
 use crate::rt::{Clock, Entropy, Env, Host, HostLock, LockError, SeededEntropy};
 use crate::storage::PartitionSpec;
-use crate::types::{BrokerId, TopicId};
+use crate::types::{BrokerId, Epoch, TopicId};
 use crate::volume::{Class, EntryKind, MemVolume, Volume};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -85,6 +85,8 @@ impl Host for Machine {
 struct Told {
     attached: Mutex<BTreeMap<(TopicId, i32), PartitionSpec>>,
     assigned: Mutex<BTreeSet<(TopicId, i32)>>,
+    /// What it is said to lead, and in which epoch.
+    led_in: Mutex<BTreeMap<(TopicId, i32), Epoch>>,
     reconfigured: Mutex<Vec<(TopicId, Arc<TopicConfig>)>>,
     drops: AtomicUsize,
     /// The next drop panics.
@@ -99,8 +101,11 @@ impl Partitions for Told {
     fn know(&self, spec: PartitionSpec) {
         self.attached.lock().insert((spec.topic_id, spec.index), spec);
     }
-    fn assign(&self, wanted: BTreeSet<(TopicId, i32)>) {
-        *self.assigned.lock() = wanted;
+    fn assign(&self, wanted: BTreeMap<(TopicId, i32), Epoch>) {
+        *self.assigned.lock() = wanted.into_keys().collect();
+    }
+    fn led_in(&self, topic: TopicId, index: i32) -> Option<Epoch> {
+        self.led_in.lock().get(&(topic, index)).copied()
     }
     fn reconfigure(&self, topic: TopicId, config: Arc<TopicConfig>) {
         self.reconfigured.lock().push((topic, config));

@@ -112,6 +112,8 @@ pub enum AppendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     pub epoch: Epoch,
+    /// The leader epoch from which on this broker leads the partition: it may have opened it more than once since.
+    pub since: Epoch,
     pub log_start: Offset,
     /// High watermark: the end of what consumers may read.
     pub hwm: Offset,

@@ -9,11 +9,11 @@ use super::partition::{Life, Partition};
 use crate::config::{StorageConfig, TopicConfig};
 use crate::metrics::StorageMetrics;
 use crate::rt::{Clock, Entropy, Env};
-use crate::types::TopicId;
+use crate::types::{Epoch, TopicId};
 use crate::volume::Volume;
 use futures::stream::StreamExt;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -41,7 +41,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     partitions: RwLock<BTreeMap<(TopicId, i32), Arc<Partition>>>,
     /// What the cluster assigned to this broker, also of partitions that are not known yet.
-    assigned: RwLock<BTreeSet<(TopicId, i32)>>,
+    assigned: RwLock<BTreeMap<(TopicId, i32), Epoch>>,
 }
 
 impl Engine {
@@ -84,17 +84,20 @@ impl Engine {
             let mut all = self.partitions.write();
             all.entry(key).or_insert_with(|| Partition::new(spec, self.shared.clone(), true)).clone()
         };
-        let assigned = self.assigned.read().contains(&key);
+        let assigned = self.assigned.read().get(&key).copied();
         partition.assign(assigned);
         partition
     }
 
-    /// Says which partitions this broker is to lead under its present lease; it gives all others up.
-    pub fn assign(&self, wanted: BTreeSet<(TopicId, i32)>) {
+    /// Says which partitions this broker is to lead under its present lease, and from which leader epoch on each is to
+    /// be opened; it gives all others up.
+    pub fn assign(&self, wanted: BTreeMap<(TopicId, i32), Epoch>) {
         let before = std::mem::replace(&mut *self.assigned.write(), wanted.clone());
-        for key in before.symmetric_difference(&wanted) {
+        let gone = before.keys().filter(|key| !wanted.contains_key(key)).map(|key| (key, None));
+        let new = wanted.iter().filter(|(key, epoch)| before.get(key) != Some(epoch));
+        for (key, assigned) in gone.chain(new.map(|(key, epoch)| (key, Some(*epoch)))) {
             if let Some(p) = self.get(key.0, key.1) {
-                p.assign(wanted.contains(key));
+                p.assign(assigned);
             }
         }
     }

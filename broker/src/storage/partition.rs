@@ -34,6 +34,8 @@ const OPEN_WAIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub epoch: Epoch,
+    /// The leader epoch that others show for as long as this broker leads it.
+    pub since: Epoch,
     /// The lease under which this was published.
     pub token: u64,
     pub log_start: Offset,
@@ -48,7 +50,13 @@ pub(super) struct View {
 
 impl View {
     pub fn marks(&self) -> Marks {
-        Marks { epoch: self.epoch, log_start: self.log_start, hwm: self.hwm, lso: self.hwm }
+        Marks {
+            epoch: self.epoch,
+            since: self.since,
+            log_start: self.log_start,
+            hwm: self.hwm,
+            lso: self.hwm,
+        }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -97,6 +105,10 @@ pub(super) struct State {
     pub stalled: bool,
     /// Whether this broker is to lead it.
     pub assigned: bool,
+    /// The leader epoch from which on it is to be opened.
+    pub from: Epoch,
+    /// Attempts to open that are under way, those included that were given up and have yet to notice.
+    pub attempts: u32,
 }
 
 pub struct Partition {
@@ -148,7 +160,14 @@ impl Partition {
             config: ArcSwap::new(spec.config.clone()),
             spec,
             shared,
-            state: Mutex::new(State { life, generation: 0, stalled: false, assigned: !assignable }),
+            state: Mutex::new(State {
+                life,
+                generation: 0,
+                stalled: false,
+                assigned: !assignable,
+                from: Epoch::default(),
+                attempts: 0,
+            }),
             view: ArcSwapOption::empty(),
             changed: Notify::new(),
             watchers: Mutex::default(),

@@ -69,6 +69,42 @@ fn a_change_is_shown_by_every_broker() {
 }
 
 #[test]
+fn every_broker_shows_the_same_leader_epochs_and_they_only_rise() {
+    story(async {
+        let w = World::new(48);
+        let (a, b) = (w.machine("a"), w.machine("b"));
+        let first = w.start(&a, 1).await.expect("starts");
+        let second = w.start(&b, 2).await.expect("starts");
+        let id = first.create("orders").await.expect("created");
+        let epochs = |p: &Process| {
+            let topic = p.core().controller.image().topic("orders").cloned();
+            topic.map_or_else(Vec::new, |t| (0..2).map(|n| t.epoch(n).0).collect())
+        };
+        shared_out(&w, &[&first, &second], 1).await;
+        // It comes to rest.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(epochs(&first), epochs(&second));
+        let before = epochs(&first);
+        assert!(before.iter().all(|e| *e > 0), "none is unknown: {before:?}");
+
+        // Whoever leads partition 0 opens it again by itself.
+        for p in [&first, &second] {
+            p.told.led_in.lock().insert((id, 0), Epoch(before[0] + 2));
+        }
+        eventually("both show what it rose to", || async {
+            [&first, &second].iter().all(|p| epochs(p) == [before[0] + 2, before[1]])
+        })
+        .await;
+        second.kill();
+        eventually("the next leader's is far above", || async {
+            first.assigned().len() == 10
+                && epochs(&first).iter().zip(&before).any(|(now, then)| now / 256 > then / 256)
+        })
+        .await;
+    });
+}
+
+#[test]
 fn what_a_killed_broker_led_is_led_by_another_within_the_lease_and_a_little() {
     story(async {
         let w = World::new(43);
