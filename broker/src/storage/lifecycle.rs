@@ -7,9 +7,9 @@ use super::partition::{Incarnation, Life, MetaWriter, Partition, State, View};
 use super::queue::Leader;
 use super::recovery::{self, OpenArgs, OpenError, Opened};
 use super::segment::{Active, Segment};
-use crate::types::{Offset, Pos};
+use crate::types::{Epoch, Offset, Pos};
 use crate::volume::{Volume, VolumeError};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,10 +44,12 @@ impl Partition {
                 }
                 return;
             };
-            if self.state.lock().generation != generation {
-                // An attempt that was under way when the partition was given up may have claimed an epoch since.
-                self.say_given_up().await;
-                return;
+            {
+                let mut state = self.state.lock();
+                if state.generation != generation {
+                    return;
+                }
+                state.attempts += 1;
             }
             let began = self.shared.clock.boot();
             let outcome = {
@@ -62,6 +64,9 @@ impl Partition {
                     }
                 }
             };
+            // One that is stuck counts no more: what it has under way may land late, like that of a process that died,
+            // and a successor must not wait for it.
+            self.state.lock().attempts -= 1;
             match outcome {
                 Ok(opened) => {
                     let took = self.shared.clock.boot().saturating_sub(began);
@@ -69,16 +74,19 @@ impl Partition {
                     self.shared.metrics.recovery_seconds.observe(took.as_secs_f64());
                     self.install(opened, token, generation);
                     // Given up while its last step was under way: then nobody leads under the epoch that exists now.
-                    self.say_given_up().await;
-                    return;
+                    return self.say_given_up().await;
                 }
                 // Whatever made it so has decided what comes next; without a lease, the next round closes.
-                Err(Attempt::Unwanted) => continue,
+                Err(Attempt::Unwanted) => {}
                 Err(Attempt::Refused(why)) => self.note_failed_open(generation, why),
                 Err(Attempt::Stuck(drain)) => {
                     self.note_failed_open(generation, "the volume does not answer".into());
+                    self.say_given_up().await;
                     drain.await;
                 }
+            }
+            if self.state.lock().generation != generation {
+                return self.say_given_up().await;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(BACKOFF.1);
@@ -98,11 +106,12 @@ impl Partition {
     async fn attempt(self: &Arc<Self>, token: u64, generation: u64) -> Result<Opened, Attempt> {
         let this = self.clone();
         let progress = Arc::new(AtomicU64::new(0));
+        let from = self.state.lock().from;
         let args = OpenArgs {
             volume: self.shared.volume.clone(),
             spec: self.spec.clone(),
             config: self.shared.config.clone(),
-            floor: *self.floor.lock(),
+            floor: (*self.floor.lock()).max(Epoch(from.0.saturating_sub(1))),
             nonce: self.shared.entropy.u64(),
             fence: self.shared.fence.clone(),
             on_claim: Arc::new({
@@ -161,6 +170,7 @@ impl Partition {
         let segments = manifest.segments.iter().map(|s| Segment::new(s.clone(), None)).collect();
         let view = View {
             epoch,
+            since: self.state.lock().from.min(epoch),
             token,
             log_start: manifest.log_start,
             hwm: end,
@@ -194,6 +204,7 @@ impl Partition {
                     epoch,
                     token,
                     generation: state.generation,
+                    newest_checkpoint: AtomicI64::new(-1),
                     log: tokio::sync::Mutex::new(log),
                     meta: tokio::sync::Mutex::new(MetaWriter {
                         manifest,
@@ -221,9 +232,13 @@ impl Partition {
     ///
     /// Taken away, the partition closes cleanly, and then says so where its successor looks: who was told to lead it
     /// waits for that, or for the end of this broker's lease.
-    pub(super) fn assign(self: &Arc<Self>, assigned: bool) {
+    ///
+    /// `assigned`: the leader epoch from which on it is to be opened; `None`: it is not this broker's to lead.
+    pub(super) fn assign(self: &Arc<Self>, assigned: Option<Epoch>) {
         {
             let mut state = self.state.lock();
+            state.from = assigned.unwrap_or(state.from);
+            let assigned = assigned.is_some();
             if std::mem::replace(&mut state.assigned, assigned) == assigned {
                 return;
             }
@@ -259,11 +274,19 @@ impl Partition {
     /// Says where a successor looks that nothing is done under the last claim any more; keeps trying for as long as the
     /// lease stands, since the successor waits. Nothing if the partition was not given up.
     async fn say_given_up(&self) {
-        let claimed = *self.claimed.lock();
-        if self.state.lock().assigned {
-            return;
+        {
+            let state = self.state.lock();
+            // An attempt to open that was given up goes on writing to the end of its step: it is the one to say so then.
+            let is_over = matches!(state.life, Life::Relinquished | Life::Abandoned) && state.attempts == 0;
+            if state.assigned || !is_over {
+                return;
+            }
         }
-        let Some((token, epoch)) = claimed else { return };
+        self.write_given_up().await;
+    }
+
+    async fn write_given_up(&self) {
+        let Some((token, epoch)) = *self.claimed.lock() else { return };
         let mut pause = BACKOFF.0;
         while self.shared.fence.holds(token) {
             let holder = self.shared.fence.holder();

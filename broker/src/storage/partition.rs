@@ -69,6 +69,8 @@ pub(super) struct Incarnation {
     pub epoch: Epoch,
     pub token: u64,
     pub generation: u64,
+    /// Where the newest checkpoint that somebody is to write ends.
+    pub newest_checkpoint: AtomicI64,
     /// Possession is the right to touch the log files.
     pub log: tokio::sync::Mutex<committer::LogWriter>,
     /// Possession is the right to replace manifest, checkpoint and snapshot.

@@ -181,7 +181,13 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
     let promised = m.has_producers || i.checkpoint.as_ref().is_some_and(|c| c.has_producers);
     // A checkpoint that recovery did not begin from says nothing here, either: what it calls accounted for may not be.
     let is_last = |c: &&Checkpoint| i.own.last().is_some_and(|last| last.base == c.segment);
-    let believed = i.checkpoint.as_ref().filter(is_last).filter(|c| c.offset <= log.end);
+    // One that names a closed segment was outrun by rolls: that segment is durable to its end.
+    let is_closed = |c: &&Checkpoint| {
+        let closed = log.segments.iter().find(|s| s.epoch == c.epoch && s.base == c.segment);
+        closed.is_some_and(|s| c.pos <= s.end_pos && c.offset <= s.end)
+    };
+    let believed =
+        i.checkpoint.as_ref().filter(|c| is_last(c) || is_closed(c)).filter(|c| c.offset <= log.end);
     // A snapshot past the recovered end speaks of batches that do not exist.
     let snapshot = i.snapshot.as_ref().filter(|s| s.offset <= log.end);
     if i.snapshot.is_some() && snapshot.is_none() {
