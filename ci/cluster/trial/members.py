@@ -11,18 +11,20 @@ TOPIC = "load"
 # With the 8 group slots 28 places: a third of them is more than all slots, so each broker leads some of the topic.
 PARTITIONS = 20
 LEASE_MS = 4000
+NUMBERS = (1, 2, 3)
 
 
 class Member(brokers.Highwater):
-    """One broker of the cluster; all have the same data directory."""
+    """One broker of the cluster; all have the same data directory, each perhaps by a path of its own."""
 
-    def __init__(self, number, work, binary, data):
+    def __init__(self, number, work, binary, data, metrics=False):
         super().__init__(f"broker-{number}", work, binary)
         self.number = number
         self.data = data
+        self.metrics = f"127.0.0.1:{self.metrics_port}" if metrics else "off"
 
     def command(self):
-        settings = (f"broker.lease.ms={LEASE_MS}", "metrics.listener=off")
+        settings = (f"broker.lease.ms={LEASE_MS}", f"metrics.listener={self.metrics}")
         command = [self.binary, "serve", "--data", self.data, "--listen", self.bootstrap]
         command += ["--broker-id", str(self.number)]
         return command + [word for s in settings for word in ("--set", s)]
@@ -41,9 +43,12 @@ class Member(brokers.Highwater):
 
 
 class Cluster:
-    def __init__(self, work, binary, data, size=3):
+    """`data` is where this program looks; `ways`, if given, how each broker gets there."""
+
+    def __init__(self, work, binary, data, ways=None, metrics=False):
         self.binary, self.data = binary, data
-        self.members = {n: Member(n, work, binary, data) for n in range(1, size + 1)}
+        ways = ways or {n: data for n in NUMBERS}
+        self.members = {n: Member(n, work, binary, way, metrics) for n, way in ways.items()}
 
     @property
     def bootstrap(self):

@@ -36,6 +36,8 @@ BACK = 30  # seconds for all to be well again: shares of leaders move at a limit
 
 
 class Trial:
+    bounds = BOUNDS
+
     def __init__(self, cluster, load, script, volume, python):
         self.cluster, self.load, self.script, self.volume = cluster, load, script, volume
         self.python = python
@@ -82,7 +84,7 @@ class Trial:
         fault = self.script.fault(cause, member.name, led)
         act()
         struck = time.monotonic()
-        bound = BOUNDS[cause] or BACK
+        bound = self.bounds[cause] or BACK
         if not self.load.accepted(led, struck, bound + 10):
             self.problem(f"{cause} of {member.name}: no writes on all of {led} within {bound + 10:.0f} s")
         self.script.fault_end(fault)
@@ -102,6 +104,10 @@ class Trial:
             self.problem(f"{GROUP_BACK} s after {after} the group had not committed anew for all partitions")
         elif (took := time.monotonic() - since) > 5:
             self.say(f"the group commits for all partitions again {took:.1f} s after {after}")
+
+    def restore(self):
+        """Gives the brokers back a sound volume."""
+        self.volume.free()
 
     # -- the phases
 

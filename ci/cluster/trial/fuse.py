@@ -1,0 +1,185 @@
+"""What is done to one broker's way to the volume, one function a phase, while the others' is sound.
+
+The cluster is one of its own, each broker on a mount of its own (`beds.py`). As in `phases.py`, each phase
+begins and ends with a cluster that is well. A fault that hit no operation is a problem: the phase would
+have shown nothing.
+"""
+
+import subprocess
+import time
+import urllib.request
+
+from . import members, phases
+from .members import TOPIC
+from .phases import EVERY, LEASE
+
+WATCHDOG = 30  # storage.sync.timeout.ms, as it comes
+# P11 allows a second; the rest is for the script's own look at the metrics.
+WAITERS_FAIL = WATCHDOG + 2
+STALL = 45
+HANG = 12
+SLOW = 8
+FAIL = 5
+# The data of partitions and of groups. A broker's heartbeat, claims and manifests are files of other names.
+DATA = "sync .log"
+
+BOUNDS = {
+    "each sync takes 200 ms": 2.0,
+    "others' syncs are stalled": 2.0,
+    "stalled syncs go on": LEASE + 5,
+    "the volume hangs for one": LEASE + 5,
+    "the volume answers again": None,
+    "one sync fails": LEASE + 5,
+    "syncs fail no more": LEASE + 5,
+}
+
+
+class FuseCluster(members.Cluster):
+    def __init__(self, work, binary, beds):
+        # This program looks at the backing directory itself, whatever happens to the brokers' mounts.
+        super().__init__(work, binary, beds.backing_of("data"), beds.to("data"), metrics=True)
+        self.beds = beds
+
+    def stop(self, seconds=10):
+        self.beds.release()
+        super().stop(seconds)
+
+
+class FuseTrial(phases.Trial):
+    bounds = BOUNDS
+
+    # -- what the phases have in common
+
+    def spoil(self, member, *rules):
+        bed = self.cluster.beds.all[member.number]
+        for rule in rules:
+            bed.rule(rule)
+        self.script.put("spoil", of=member.name, rules=rules)
+
+    def mend(self, member):
+        """Ends the faults of a broker's mount; returns how many operations they hit."""
+        hits, stalled = self.cluster.beds.all[member.number].clear()
+        self.script.put("mend", of=member.name, hits=hits, stalled=stalled)
+        self.say(f"{member.name}: {hits} operations were hit, {stalled} of them were stalled still")
+        if hits == 0:
+            self.problem(f"the faults on the mount of {member.name} hit nothing")
+        return hits
+
+    def restore(self):
+        self.cluster.beds.release()
+
+    def served(self, cause, of, partitions, act):
+        """Does it, and waits until all of these partitions take writes that were sent after it."""
+        fault = self.script.fault(cause, of, partitions)
+        act()
+        since, bound = time.monotonic(), self.bounds[cause]
+        if not self.load.accepted(partitions, since, bound + 10):
+            self.problem(f"{cause}: no writes on all of {partitions} within {bound + 10:.0f} s")
+        self.script.fault_end(fault)
+
+    def well_again(self, member, after, since):
+        """To be called once the faults are over."""
+        if not member.alive():
+            self.problem(f"{member.name} ended with {member.process.returncode}")
+        self.last = self.settled(after)
+        self.group_moves(after, since)
+
+    # -- the phases
+
+    def slow(self):
+        """A slow broker is not a dead one: it keeps what it leads."""
+        member, led = self.victim("coordinator")
+        self.say(f"each sync of {member.name} takes 200 ms more, it leads {led}")
+
+        def a_while():
+            self.spoil(member, f"delay 200 {DATA}")
+            time.sleep(SLOW)
+
+        self.served("each sync takes 200 ms", member.name, led, a_while)
+        self.mend(member)
+        self.well_again(member, "the slow syncs", time.monotonic())
+        if (now := members.led_in(self.last).get(member.number)) != led:
+            self.problem(f"{member.name} was slow for {SLOW} s: it led {led} and leads {now}")
+
+    def stuck(self):
+        """Past the watchdog: the waiters fail, what was durable can be read, and nobody else is harmed."""
+        member, led = self.victim("controller")
+        others = sorted(set(EVERY) - set(led))
+        self.say(f"the syncs of {member.name}, the controller, are stalled for {STALL} s, it leads {led}")
+        beside = self.script.fault("others' syncs are stalled", member.name, others)
+        self.spoil(member, f"stall {DATA}")
+        began = time.monotonic()
+        if not self.load.wait(lambda: stalled_partitions(member) >= len(led), WAITERS_FAIL):
+            self.problem(
+                f"{WAITERS_FAIL} s after its syncs were stalled {member.name} gave up"
+                f" {stalled_partitions(member):.0f} partitions of {led}"
+            )
+        self.say(f"{stalled_partitions(member):.0f} were given up after {time.monotonic() - began:.1f} s")
+        self.can_be_read(member, led[0])
+        time.sleep(max(0.0, began + STALL - time.monotonic()))
+        if not self.load.accepted(others, time.monotonic(), 5):
+            self.problem(f"while the syncs of {member.name} were stalled, not all of {others} took writes")
+        self.script.fault_end(beside)
+        elsewhere = [p for p in led if self.load.tail.last_ack.get(p, 0) > began + WATCHDOG]
+        self.notes.append(f"of {len(led)} partitions with stalled syncs {len(elsewhere)} were led by others in the end")
+        self.say(self.notes[-1])
+        again = time.monotonic()
+        self.served("stalled syncs go on", member.name, led, lambda: self.mend(member))
+        self.well_again(member, "the stalled syncs", again)
+
+    def can_be_read(self, member, partition):
+        command = ["kcat", "-C", "-b", member.bootstrap, "-t", TOPIC, "-p", str(partition)]
+        command += ["-o", "beginning", "-e", "-q", "-f", "%o\n"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        except subprocess.TimeoutExpired:
+            self.problem(f"partition {partition}, whose syncs are stalled, was not read to its end within 10 s")
+            return
+        if done.returncode != 0 or not done.stdout:
+            self.problem(f"partition {partition}, whose syncs are stalled, could not be read: {done.stderr[-200:]}")
+
+    def hung(self):
+        """The whole volume, heartbeats too, for longer than the lease: others take over."""
+        member, led = self.victim("controller")
+        began = time.monotonic()
+        hang = lambda: self.spoil(member, "stall * *")  # noqa: E731
+        self.strike("the volume hangs for one", member, led, hang)
+        time.sleep(max(0.0, began + HANG - time.monotonic()))
+        self.comes_back(member, "the volume answers again", lambda: self.mend(member))
+        if not member.alive():
+            self.problem(f"{member.name} ended with {member.process.returncode}")
+
+    def failing(self):
+        """EIO: once, then for a while. What failed is not used again, and all goes on under new epochs."""
+        member, led = self.victim("other")
+
+        def once():
+            self.spoil(member, f"fail {DATA} 1")
+            time.sleep(1)
+
+        self.say(f"syncs of {member.name} fail, once and then for {FAIL} s, it leads {led}")
+        self.served("one sync fails", member.name, led, once)
+        self.mend(member)
+        self.last = self.settled("the failed sync")
+        led = members.led_in(self.last)[member.number]
+        self.spoil(member, f"fail {DATA}")
+        time.sleep(FAIL)
+        again = time.monotonic()
+        self.served("syncs fail no more", member.name, led, lambda: self.mend(member))
+        self.well_again(member, "the failed syncs", again)
+
+
+def stalled_partitions(member):
+    """The broker's own word for how many partitions it gave up, until the volume answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{member.metrics_port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("highwater_stalled_partitions"))
+
+
+# Name: what does it, and about how long it takes in seconds.
+PHASES = {
+    "fuse-slow": (FuseTrial.slow, 12),
+    "fuse-stuck": (FuseTrial.stuck, 55),
+    "fuse-hung": (FuseTrial.hung, 22),
+    "fuse-failing": (FuseTrial.failing, 18),
+}
