@@ -19,8 +19,9 @@ class Course:
         self.volume, self.only = volume, only
         self.env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def play(self, cluster, make, table, folder, work, end):
-        """Whether all held. `make` gives the trial of a running cluster; `table` has its phases."""
+    def play(self, cluster, make, table, folder, work, end, closing=CLOSING):
+        """Whether all held. `make` gives the trial of a running cluster; `table` has its phases. No phase runs into
+        the last `closing` seconds before the end."""
         os.makedirs(folder)
         running = None
         try:
@@ -32,7 +33,7 @@ class Course:
             if not running.group_moves(range(members.PARTITIONS), 0, 60):
                 raise RuntimeError("the group did not form within 60 s")
             trial = make(cluster, running, script, self.volume, self.python)
-            do_phases(trial, table, [name for name in self.only if name in table], end)
+            do_phases(trial, table, [name for name in self.only if name in table], end - closing)
             time.sleep(2)
             for problem in running.stop():
                 trial.problem(problem)
@@ -51,7 +52,7 @@ class Course:
 def do_phases(trial, table, names, end):
     for name in names:
         act, seconds = table[name]
-        if time.monotonic() + seconds + CLOSING > end:
+        if time.monotonic() + seconds > end:
             trial.problem(f"phase {name} was left out: its {seconds} s do not fit into the rest of the time")
             continue
         trial.script.put("phase", name=name)

@@ -5,6 +5,7 @@ begins and ends with a cluster that is well. A fault that hit no operation is a 
 have shown nothing.
 """
 
+import random
 import subprocess
 import time
 import urllib.request
@@ -20,6 +21,8 @@ STALL = 45
 HANG = 12
 SLOW = 8
 FAIL = 5
+STORM = 60
+CLOSING = 45  # as in `course.py`: its load is shorter
 # The data of partitions and of groups. A broker's heartbeat, claims and manifests are files of other names.
 DATA = "sync .log"
 
@@ -31,7 +34,11 @@ BOUNDS = {
     "the volume answers again": None,
     "one sync fails": LEASE + 5,
     "syncs fail no more": LEASE + 5,
+    "faults without order": LEASE + 5,
 }
+# What a storm may choose from: each operation that a broker needs, alone or with its like, and each of its files.
+OPS = ("*", "sync", "write", "read", "open,lookup,stat", "create", "rename", "unlink", "syncdir,readdir")
+PATHS = ("*", ".log", "/groups/", "/brokers/", "/controller/", "/metadata/", "claim", "manifest", "checkpoint", "snapshot")
 
 
 class FuseCluster(members.Cluster):
@@ -169,6 +176,36 @@ class FuseTrial(phases.Trial):
         self.well_again(member, "the failed syncs", again)
 
 
+    def storm(self):
+        """Rules at random on mounts at random, one mount at least is sound. Judged as the storm of signals is."""
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        self.say(f"a storm of faults, seed {seed}")
+        self.last = self.settled("the phase before")
+        end = time.monotonic() + STORM
+        spoiled = set()
+        while time.monotonic() < end:
+            time.sleep(rng.uniform(0.2, 4))
+            member = rng.choice(list(self.cluster.members.values()))
+            if member in spoiled:
+                self.cluster.beds.all[member.number].clear()
+                spoiled.discard(member)
+                self.script.put("mend", of=member.name)
+            elif len(spoiled) + 1 < len(self.cluster.members):
+                self.spoil(member, *(random_rule(rng) for _ in range(rng.randint(1, 2))))
+                spoiled.add(member)
+        calm = time.monotonic()
+        self.served("faults without order", "all", EVERY, self.cluster.beds.release)
+        for member in self.cluster.members.values():
+            self.well_again(member, "the storm", calm)
+
+
+def random_rule(rng):
+    action = rng.choice(("stall", "fail", f"delay {rng.randint(20, 1500)}"))
+    times = rng.choice(("", "", " 1", " 5"))
+    return f"{action} {rng.choice(OPS)} {rng.choice(PATHS)}{times}"
+
+
 def stalled_partitions(member):
     """The broker's own word for how many partitions it gave up, until the volume answers."""
     with urllib.request.urlopen(f"http://127.0.0.1:{member.metrics_port}/metrics", timeout=10) as answer:
@@ -182,4 +219,7 @@ PHASES = {
     "fuse-stuck": (FuseTrial.stuck, 55),
     "fuse-hung": (FuseTrial.hung, 22),
     "fuse-failing": (FuseTrial.failing, 18),
+    "fuse-storm": (FuseTrial.storm, STORM + 25),
 }
+# Not part of a run unless it is named: it takes too long.
+EXTRA = ("fuse-storm",)
