@@ -46,16 +46,27 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn new(backing: &Path, at: &Path) -> io::Result<Mounted> {
-        let at = at.canonicalize()?;
+    /// `None`, and a line that says why, if this machine lets nobody mount here.
+    fn new(backing: &Path, at: &Path) -> Result<Option<Mounted>> {
+        let at = at.canonicalize().with_context(|| at.display().to_string())?;
+        let nodes = Nodes::new(backing).with_context(|| backing.display().to_string())?;
         let faults = Arc::new(Faults::default());
         let mut config = Config::default();
         config.mount_options =
             vec![MountOption::FSName("highwater-fusebed".into()), MountOption::DefaultPermissions];
         config.n_threads = Some(THREADS);
-        let session = Session::new(Passthrough::new(Nodes::new(backing)?, faults.clone()), &at, &config)?;
-        std::thread::spawn(move || session.run());
-        Ok(Mounted { at, faults })
+        match Session::new(Passthrough::new(nodes, faults.clone()), &at, &config) {
+            Ok(session) => {
+                std::thread::spawn(move || session.run());
+                Ok(Some(Mounted { at, faults }))
+            }
+            // Not found: /dev/fuse, or the program that mounts for those who may not.
+            Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {
+                eprintln!("no FUSE, or no right to mount: {e}");
+                Ok(None)
+            }
+            Err(e) => Err(e).context("cannot mount"),
+        }
     }
 }
 
@@ -97,12 +108,8 @@ fn main() -> Result<ExitCode> {
     let args = Args::parse();
     // The modes that come from the kernel have the callers' masks in them already.
     rustix::process::umask(rustix::fs::Mode::empty());
-    match Mounted::new(&args.backing, &args.mountpoint) {
-        Ok(mounted) => converse(&mounted.faults).map(|()| ExitCode::SUCCESS),
-        Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {
-            eprintln!("cannot mount here: {e}");
-            Ok(ExitCode::from(NOT_HERE))
-        }
-        Err(e) => Err(e).context("cannot mount"),
+    match Mounted::new(&args.backing, &args.mountpoint)? {
+        Some(mounted) => converse(&mounted.faults).map(|()| ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(NOT_HERE)),
     }
 }
