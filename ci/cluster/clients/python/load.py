@@ -82,7 +82,9 @@ def produce(run, client, idempotent, settings):
             if error:
                 history.put("fail", p=partition, n=number, error=str(error))
             else:
-                history.put("ack", p=partition, n=number, o=message.offset())
+                # None: a repeated batch, and the broker did not say where the first one had gone.
+                offset = -1 if message.offset() is None else message.offset()
+                history.put("ack", p=partition, n=number, o=offset)
 
         return callback
 
