@@ -116,12 +116,7 @@ class FuseTrial(phases.Trial):
         beside = self.script.fault("others' syncs are stalled", member.name, others)
         self.spoil(member, f"stall {DATA}")
         began = time.monotonic()
-        if not self.load.wait(lambda: stalled_partitions(member) >= len(led), WAITERS_FAIL):
-            self.problem(
-                f"{WAITERS_FAIL} s after its syncs were stalled {member.name} gave up"
-                f" {stalled_partitions(member):.0f} partitions of {led}"
-            )
-        self.say(f"{stalled_partitions(member):.0f} were given up after {time.monotonic() - began:.1f} s")
+        self.waiters_fail(member, led)
         self.can_be_read(member, led[0])
         time.sleep(max(0.0, began + STALL - time.monotonic()))
         if not self.load.accepted(others, time.monotonic(), 5):
@@ -133,6 +128,15 @@ class FuseTrial(phases.Trial):
         again = time.monotonic()
         self.served("stalled syncs go on", member.name, led, lambda: self.mend(member))
         self.well_again(member, "the stalled syncs", again)
+
+    def waiters_fail(self, member, led):
+        began = time.monotonic()
+        in_time = self.load.wait(lambda: stalled_partitions(member) >= len(led), WAITERS_FAIL)
+        given_up = f"{stalled_partitions(member):.0f} of {len(led)} were given up after {time.monotonic() - began:.1f} s"
+        if in_time:
+            self.say(given_up)
+        else:
+            self.problem(f"the syncs of {member.name} are stalled, and only {given_up}")
 
     def can_be_read(self, member, partition):
         command = ["kcat", "-C", "-b", member.bootstrap, "-t", TOPIC, "-p", str(partition)]
@@ -149,8 +153,7 @@ class FuseTrial(phases.Trial):
         """The whole volume, heartbeats too, for longer than the lease: others take over."""
         member, led = self.victim("controller")
         began = time.monotonic()
-        hang = lambda: self.spoil(member, "stall * *")  # noqa: E731
-        self.strike("the volume hangs for one", member, led, hang)
+        self.strike("the volume hangs for one", member, led, lambda: self.spoil(member, "stall * *"))
         time.sleep(max(0.0, began + HANG - time.monotonic()))
         self.comes_back(member, "the volume answers again", lambda: self.mend(member))
         if not member.alive():
