@@ -15,6 +15,13 @@ use std::time::{Duration, Instant};
 pub struct Setup {
     pub binary: PathBuf,
     pub data: PathBuf,
+    pub id: i32,
+    /// Where it listens; a free port if not given.
+    pub listen: Option<SocketAddr>,
+    /// `broker.lease.ms`
+    pub lease: Option<Duration>,
+    /// Where strace writes down what the broker asks of its files.
+    pub trace: Option<PathBuf>,
     /// What every sync takes longer.
     pub sync_delay: Option<Duration>,
     /// `ulimit -n`
@@ -32,25 +39,35 @@ pub struct Broker {
     _slow: Option<SlowSyncs>,
 }
 
-fn free_port() -> Result<SocketAddr> {
+pub fn free_port() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// The broker's binary, or what runs it.
+fn program(setup: &Setup) -> Command {
+    match (&setup.trace, setup.open_files) {
+        (Some(to), _) => crate::strace::command(to, &setup.binary),
+        (None, Some(n)) => {
+            let mut sh = Command::new("/bin/sh");
+            sh.arg("-c").arg(format!("ulimit -n {n} && exec \"$0\" \"$@\"")).arg(&setup.binary);
+            sh
+        }
+        (None, None) => Command::new(&setup.binary),
+    }
 }
 
 impl Broker {
     /// Starts a broker and waits until it accepts connections.
     pub fn start(setup: &Setup) -> Result<Self> {
         fs::create_dir_all(&setup.data)?;
-        let (addr, metrics) = (free_port()?, free_port()?);
-        let log = setup.data.with_extension("log");
-        let mut cmd = match setup.open_files {
-            None => Command::new(&setup.binary),
-            Some(n) => {
-                let mut sh = Command::new("/bin/sh");
-                sh.arg("-c").arg(format!("ulimit -n {n} && exec \"$0\" \"$@\"")).arg(&setup.binary);
-                sh
-            }
-        };
+        let (addr, metrics) = (setup.listen.map_or_else(free_port, Ok)?, free_port()?);
+        let log = setup.data.with_extension(format!("{}.log", setup.id));
+        let mut cmd = program(setup);
         cmd.arg("serve").arg("--data").arg(&setup.data).arg("--listen").arg(addr.to_string());
+        cmd.arg("--broker-id").arg(setup.id.to_string());
+        if let Some(lease) = setup.lease {
+            cmd.arg("--set").arg(format!("broker.lease.ms={}", lease.as_millis()));
+        }
         cmd.arg("--set").arg(format!("metrics.listener={metrics}"));
         cmd.arg("--set").arg("auto.create.topics.enable=false");
         let out = fs::OpenOptions::new().create(true).append(true).open(&log)?;
@@ -136,6 +153,16 @@ impl Broker {
     fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).context("signal to the broker")
+    }
+
+    /// SIGSTOP: the process stays and does nothing.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(rustix::process::Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(rustix::process::Signal::CONT)
     }
 
     /// SIGTERM; how long the broker took to end cleanly.

@@ -7,12 +7,14 @@
 //! machines other than this one.
 
 mod broker;
+mod cluster;
 mod load;
 mod raw;
 mod rows;
 mod slow;
 mod start;
 mod stats;
+mod strace;
 mod table;
 mod wire;
 
@@ -30,8 +32,8 @@ struct Args {
     /// Short runs, one round, 500 partitions instead of 10,000: a smoke test
     #[arg(long)]
     quick: bool,
-    /// Only these parts (raw, latency, throughput, sharing, padded, consume, idle, memory, start); may be given
-    /// several times
+    /// Only these parts (raw, latency, throughput, sharing, padded, consume, idle, memory, start, cluster-failover,
+    /// cluster-rolling, cluster-idle, cluster-takeover; cluster is all of the last four); may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Where the raw files and the broker's data lie during the run
@@ -51,7 +53,7 @@ pub struct Bench {
     table: Table,
 }
 
-/// The broker that all parts but `padded` and `start` share.
+/// The broker that all parts but `padded`, `start` and those of the cluster share.
 pub struct Main {
     pub broker: Broker,
     /// Resident memory before any load.
@@ -82,7 +84,16 @@ impl Bench {
     }
 
     pub fn setup(&self, data: &str) -> Setup {
-        Setup { binary: self.binary.clone(), data: self.dir.join(data), sync_delay: None, open_files: None }
+        Setup {
+            binary: self.binary.clone(),
+            data: self.dir.join(data),
+            id: 1,
+            listen: None,
+            lease: None,
+            trace: None,
+            sync_delay: None,
+            open_files: None,
+        }
     }
 
     /// The shared broker, started at its first use.
@@ -109,7 +120,16 @@ const PARTS: &[(&str, Part)] = &[
     ("memory", rows::memory),
     ("padded", rows::padded),
     ("start", start::many_partitions),
+    ("cluster-failover", cluster::failover::by_cause),
+    ("cluster-rolling", cluster::rolling::restart),
+    ("cluster-idle", cluster::idle::operations),
+    ("cluster-takeover", cluster::takeover::many_partitions),
 ];
+
+/// Whether `asked` is the part of that name, or the group of parts that its name begins with.
+fn names(part: &str, asked: &str) -> bool {
+    part == asked || part.split('-').next() == Some(asked)
+}
 
 /// A directory that is removed when the bench ends.
 struct Scratch(PathBuf);
@@ -130,7 +150,7 @@ impl Drop for Scratch {
 
 fn run(args: Args) -> Result<Table> {
     for name in &args.only {
-        if !PARTS.iter().any(|(n, _)| n == name) {
+        if !PARTS.iter().any(|(part, _)| names(part, name)) {
             bail!(
                 "there is no part {name}; the parts are {:?}",
                 PARTS.iter().map(|(n, _)| *n).collect::<Vec<_>>()
@@ -147,7 +167,7 @@ fn run(args: Args) -> Result<Table> {
         table: Table::default(),
     };
     for (name, part) in PARTS {
-        if !args.only.is_empty() && !args.only.iter().any(|o| o == name) {
+        if !args.only.is_empty() && !args.only.iter().any(|asked| names(name, asked)) {
             continue;
         }
         let start = Instant::now();

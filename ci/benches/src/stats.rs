@@ -26,6 +26,10 @@ pub fn ms(seconds: f64) -> String {
     format!("{:.2} ms", seconds * 1e3)
 }
 
+pub fn secs(seconds: f64) -> String {
+    format!("{seconds:.2} s")
+}
+
 pub fn mb_s(bytes_per_second: f64) -> String {
     format!("{:.0} MB/s", bytes_per_second / 1e6)
 }

@@ -45,6 +45,16 @@ impl Row {
         }
     }
 
+    /// A figure with another of the same run beside it, that no target judges.
+    pub fn shown_against(
+        what: impl Into<String>,
+        measured: impl Into<String>,
+        raw: impl Into<String>,
+        ratio: impl Into<String>,
+    ) -> Self {
+        Row { raw: raw.into(), ratio: ratio.into(), ..Row::shown(what, measured) }
+    }
+
     pub fn judged(
         what: impl Into<String>,
         measured: impl Into<String>,

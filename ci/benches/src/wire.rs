@@ -7,12 +7,15 @@ use kafka_protocol::messages::{
     create_topics_request::CreatableTopic,
     fetch_request::{FetchPartition, FetchTopic},
     list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
+    metadata_request::MetadataRequestTopic,
     produce_request::{PartitionProduceData, TopicProduceData},
-    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, ListOffsetsRequest, ProduceRequest,
-    RequestHeader, ResponseHeader, TopicName,
+    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, FindCoordinatorRequest, ListOffsetsRequest,
+    MetadataRequest, MetadataResponse, ProduceRequest, RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::{Compression, Record, RecordBatchEncoder, RecordEncodeOptions, TimestampType};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,6 +25,8 @@ pub const FETCH_VERSION: i16 = 11;
 const LIST_OFFSETS_VERSION: i16 = 4;
 const CREATE_TOPICS_VERSION: i16 = 5;
 const DELETE_TOPICS_VERSION: i16 = 4;
+const METADATA_VERSION: i16 = 4;
+const FIND_COORDINATOR_VERSION: i16 = 4;
 
 /// The longest answer that is read: a bound for what a wrong length can make the bench allocate.
 const ANSWER_LIMIT: usize = 256 << 20;
@@ -205,20 +210,28 @@ impl Source for Stream {
     }
 }
 
-/// How many partitions a produce response (version 7) acknowledges; an error if one was refused.
-pub fn check_produced(mut body: &[u8]) -> Result<usize> {
+/// Walks a produce response (version 7): calls `each` with every partition and its error code.
+pub fn walk_produced(mut body: &[u8], mut each: impl FnMut(i32, i16) -> Result<()>) -> Result<()> {
     body.i32()?;
-    let mut acked = 0;
     for _ in 0..body.i32()? {
         body.skip_string()?;
         for _ in 0..body.i32()? {
             let partition = body.i32()?;
-            let error = body.i16()?;
-            ensure!(error == 0, "produce to partition {partition} was refused with error {error}");
+            each(partition, body.i16()?)?;
             body.skip(24)?;
-            acked += 1;
         }
     }
+    Ok(())
+}
+
+/// How many partitions a produce response acknowledges; an error if one was refused.
+pub fn check_produced(body: &[u8]) -> Result<usize> {
+    let mut acked = 0;
+    walk_produced(body, |partition, error| {
+        ensure!(error == 0, "produce to partition {partition} was refused with error {error}");
+        acked += 1;
+        Ok(())
+    })?;
     Ok(acked)
 }
 
@@ -295,17 +308,38 @@ pub struct Client {
 
 impl Client {
     pub fn connect(addr: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+        Self::connect_within(addr, Duration::from_secs(5), Duration::from_secs(120))
+    }
+
+    /// A connection that is given up if it cannot be made, or an answer does not come, in time.
+    pub fn connect_within(addr: SocketAddr, connect: Duration, answer: Duration) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, connect)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        stream.set_read_timeout(Some(answer))?;
         Ok(Client { stream, buf: Vec::new() })
+    }
+
+    /// Sends a ready frame and does not wait for the answer.
+    pub fn send(&mut self, frame: &[u8]) -> Result<()> {
+        self.stream.write_all(frame).context("sending to the broker")
+    }
+
+    /// Whether an answer, or the connection's end, comes within `time`.
+    pub fn has_answer(&self, time: Duration) -> Result<bool> {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        Ok(poll(&mut fds, Some(&Timespec::try_from(time)?))? > 0)
+    }
+
+    /// The next response without its length.
+    pub fn receive(&mut self) -> Result<&[u8]> {
+        let len = read_answer(&mut self.stream, &mut self.buf)?;
+        Ok(&self.buf[..len])
     }
 
     /// Sends a ready frame and returns the response without its length.
     pub fn exchange(&mut self, frame: &[u8]) -> Result<&[u8]> {
-        self.stream.write_all(frame)?;
-        let len = read_answer(&mut self.stream, &mut self.buf)?;
-        Ok(&self.buf[..len])
+        self.send(frame)?;
+        self.receive()
     }
 
     pub fn call<R: Request>(&mut self, version: i16, body: &R) -> Result<R::Response> {
@@ -315,8 +349,14 @@ impl Client {
         R::Response::decode(&mut answer, version)
     }
 
-    /// Creates a topic whose partitions never expire, and waits until each can be listed.
+    /// Creates a topic, and waits until this broker leads each of its partitions.
     pub fn create_topic(&mut self, name: &str, partitions: i32) -> Result<()> {
+        self.request_topic(name, partitions)?;
+        self.await_open(name, partitions, Duration::from_secs(120))
+    }
+
+    /// Creates a topic, whoever is to lead its partitions.
+    pub fn request_topic(&mut self, name: &str, partitions: i32) -> Result<()> {
         let topic = CreatableTopic::default()
             .with_name(topic_name(name))
             .with_num_partitions(partitions)
@@ -326,7 +366,22 @@ impl Client {
         for t in answer.topics {
             ensure!(t.error_code == 0, "topic {name} was refused with error {}", t.error_code);
         }
-        self.await_open(name, partitions, Duration::from_secs(120))
+        Ok(())
+    }
+
+    /// The brokers that coordinate groups of these names, by this broker's picture.
+    pub fn coordinators(&mut self, groups: impl IntoIterator<Item = String>) -> Result<BTreeSet<i32>> {
+        let keys = groups.into_iter().map(StrBytes::from_string).collect();
+        let req = FindCoordinatorRequest::default().with_coordinator_keys(keys);
+        let found = self.call(FIND_COORDINATOR_VERSION, &req)?.coordinators;
+        Ok(found.into_iter().filter(|c| c.error_code == 0).map(|c| c.node_id.0).collect())
+    }
+
+    /// What this broker knows of the cluster and of one topic.
+    pub fn metadata(&mut self, topic: &str) -> Result<MetadataResponse> {
+        let topic = MetadataRequestTopic::default().with_name(Some(topic_name(topic)));
+        let req = MetadataRequest::default().with_topics(Some(vec![topic]));
+        self.call(METADATA_VERSION, &req)
     }
 
     pub fn delete_topic(&mut self, name: &str) -> Result<()> {
@@ -341,7 +396,7 @@ impl Client {
     /// Asks for the end of every partition until the broker answers for all: then all are open.
     pub fn await_open(&mut self, topic: &str, partitions: i32, limit: Duration) -> Result<()> {
         let start = Instant::now();
-        let mut open = std::collections::BTreeSet::new();
+        let mut open = BTreeSet::new();
         loop {
             let missing: Vec<i32> = (0..partitions).filter(|p| !open.contains(p)).collect();
             if missing.is_empty() {
