@@ -10,7 +10,7 @@ use super::{Members, LEASE, SHORT_LEASE};
 use crate::strace::{self, Calls};
 use crate::table::Row;
 use crate::Bench;
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use std::time::{Duration, Instant};
 
 /// How many brokers the calculation is made for.
@@ -76,6 +76,8 @@ fn measure(b: &Bench, brokers: i32, partitions: i32, lease: Duration) -> Result<
     // What the topic's creation and the records led to is over by then.
     std::thread::sleep(lease / 2);
 
+    routes.refresh(Instant::now());
+    ensure!(routes.controller() == TRACED[0], "broker {} is controller", routes.controller());
     let data = b.dir.join(&name);
     let traced = TRACED.iter().filter(|id| **id <= brokers);
     let traces =

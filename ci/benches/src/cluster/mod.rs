@@ -96,7 +96,17 @@ impl Members {
     /// Starts a broker that does not run.
     pub fn restart(&mut self, id: i32) -> Result<()> {
         let setup = self.setups.get(&id).with_context(|| format!("there is no broker {id}"))?;
-        self.running.insert(id, Broker::start(setup)?);
+        let broker = Broker::start(setup)?;
+        // It listens before it serves: then it knows who is controller.
+        while !serves(&broker) {
+            ensure!(
+                broker.started.elapsed() < SETTLING,
+                "broker {id} does not serve: {}",
+                broker.last_words()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.running.insert(id, broker);
         Ok(())
     }
 
@@ -153,6 +163,11 @@ impl Members {
         }
         Ok(())
     }
+}
+
+fn serves(broker: &Broker) -> bool {
+    let metadata = broker.client().and_then(|mut client| client.metadata(""));
+    metadata.is_ok_and(|m| m.controller_id.0 >= 0)
 }
 
 fn trace_of(setup: &Setup, id: i32) -> PathBuf {
