@@ -98,7 +98,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub fn start(b: &Bench, data: &str, lease: Duration) -> Result<Self> {
-        let members = Members::start(b, data, BROKERS, lease, &[])?;
+        let members = Members::start(b, data, BROKERS, lease, |_| ())?;
         members.create_topic("probe", PARTITIONS)?;
         let routes = members.routes("probe");
         let load = Load::start(&routes, &Plan::each(PARTITIONS, PERIOD))?;

@@ -64,7 +64,10 @@ fn words(idle: &Idle) -> String {
 fn measure(b: &Bench, brokers: i32, partitions: i32, lease: Duration) -> Result<Idle> {
     const TRACED: [i32; 2] = [1, 2];
     let name = format!("idle-{brokers}-{partitions}");
-    let members = Members::start(b, &name, brokers, lease, &TRACED)?;
+    let members = Members::start(b, &name, brokers, lease, |setup| {
+        let file = setup.data.with_extension(format!("{}.strace", setup.id));
+        setup.trace = TRACED.contains(&setup.id).then_some(file);
+    })?;
     members.create_topic("idle", partitions)?;
     let routes = members.routes("idle");
     members.settle(&routes, partitions as usize, 0)?;

@@ -38,15 +38,20 @@ pub struct Members {
 impl Members {
     /// Starts the brokers, one after the other: the first one becomes controller.
     ///
-    /// `traced`: brokers whose file operations are written down.
-    pub fn start(b: &Bench, data: &str, size: i32, lease: Duration, traced: &[i32]) -> Result<Self> {
+    /// `adjust` may change how each is started.
+    pub fn start(
+        b: &Bench,
+        data: &str,
+        size: i32,
+        lease: Duration,
+        adjust: impl Fn(&mut Setup),
+    ) -> Result<Self> {
         let mut members =
             Members { setups: BTreeMap::new(), running: BTreeMap::new(), addrs: Vec::new(), lease };
         for id in 1..=size {
             let addr = free_port()?;
-            let mut setup = b.setup(data);
-            setup.trace = traced.contains(&id).then(|| trace_of(&setup, id));
-            let setup = Setup { id, listen: Some(addr), lease: Some(lease), ..setup };
+            let mut setup = Setup { id, listen: Some(addr), lease: Some(lease), ..b.setup(data) };
+            adjust(&mut setup);
             members.setups.insert(id, setup);
             members.addrs.push(addr);
             members.restart(id)?;
@@ -168,8 +173,4 @@ impl Members {
 fn serves(broker: &Broker) -> bool {
     let metadata = broker.client().and_then(|mut client| client.metadata(""));
     metadata.is_ok_and(|m| m.controller_id.0 >= 0)
-}
-
-fn trace_of(setup: &Setup, id: i32) -> PathBuf {
-    setup.data.with_extension(format!("{id}.strace"))
 }
