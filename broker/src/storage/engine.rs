@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Partitions that open side by side: enough to hide the volume's latency, few enough to leave it room.
-const OPENS: usize = 16;
+/// Partitions that open side by side: enough to hide the volume's latency (an opening waits for seven syncs, one after the
+/// other), few enough to leave room for appends: the real volume has 64 threads for what writes.
+const OPENS: usize = 48;
 /// Partitions that close side by side at a clean stop.
 const CLOSES: usize = 32;
 /// Pause between two looks for closed partitions.
