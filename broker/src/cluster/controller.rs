@@ -266,15 +266,33 @@ pub(super) struct ControllerTask {
     pub write_limit: Duration,
 }
 
+/// A bid for the office. One that was given up anywhere on the way is told like an office that was: its claim may stand, or
+/// appear yet, and must not keep others from theirs for as long as this broker lives.
+struct Bid<'a> {
+    me: &'a Identity,
+    epoch: Epoch,
+    is_won: bool,
+}
+
+impl Drop for Bid<'_> {
+    fn drop(&mut self) {
+        if !self.is_won {
+            self.me.resigned.fetch_max(self.epoch.0, SeqCst);
+        }
+    }
+}
+
 impl ControllerTask {
     /// Never returns. `office` is one that was taken already.
     pub async fn run(mut self, mut office: Option<Office>) {
         let mut pause = RETRY_MIN;
         loop {
             if let Some(office) = office.take() {
-                let token = office.token;
+                let (token, epoch) = (office.token, office.epoch);
                 self.serve(office).await;
                 self.controller.office.store(0, SeqCst);
+                // Others see that it lives, and must not take its claim for a controller's.
+                self.me.resigned.fetch_max(epoch.0, SeqCst);
                 self.controller.announce(None);
                 tracing::info!(
                     "this broker is no longer controller in epoch {} (lease {token})",
@@ -328,6 +346,7 @@ impl ControllerTask {
 
     async fn found_office(&self, token: u64, after: Epoch) -> Result<Office, StartError> {
         let lease = &self.controller.lease;
+        let mut bid = Bid { me: &self.me, epoch: after.next(), is_won: false };
         let by = Candidate { broker: self.me.broker, incarnation: self.me.incarnation, lease: token };
         let epoch = self.election.campaign(by, after).await.map_err(|e| match e {
             ElectionError::Volume(e) => StartError::write(e),
@@ -345,6 +364,7 @@ impl ControllerTask {
         if !lease.holds(token) {
             return Err(lease_ended());
         }
+        bid.is_won = true;
         let change = metadata.change;
         self.controller.publish(metadata);
         self.controller.announce(Some((epoch, change)));

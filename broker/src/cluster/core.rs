@@ -24,7 +24,7 @@ use crate::rt::{Env, LockError, Vital};
 use crate::storage::Fence;
 use crate::volume::VolumeError;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch, Notify};
@@ -264,6 +264,7 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
         office,
         shown,
         requests,
+        resigned: AtomicU32::new(0),
         leaving: AtomicBool::new(false),
     })
 }

@@ -7,7 +7,7 @@
 //! ```text
 //!   0  magic "HWHB"         24  sequence u64           44  flags u16 (bit 0: relinquished, 1: leaving)
 //!   4  version u16          32  lease ms u32           46  address length u16
-//!   6  (zero) u16           36  load u32               48  domain length u16
+//!   6  (zero) u16           36  resigned epoch u32     48  domain length u16
 //!   8  incarnation 16       40  broker id i32          50  lease number u32
 //!  54  controller epoch u32 (0: not controller)         58  change u64 of the metadata that is durable
 //!  66  requests u32: how many were made of the controller under this lease
@@ -43,7 +43,9 @@ pub(crate) struct Heartbeat {
     pub address: String,
     /// [`crate::rt::HostLock::domain`]; empty proves nothing.
     pub domain: String,
-    pub load: u32,
+    /// The last controller epoch that the writer resigned from, alive, under this lease; 0 if none. Its claim holds nobody
+    /// up any more.
+    pub resigned: Epoch,
     /// If the writer is controller: its epoch, and the last change of the metadata that it made durable.
     pub office: Option<(Epoch, u64)>,
     /// The last change of the metadata that the writer shows, with the epoch of the controller that made it.
@@ -69,7 +71,7 @@ impl Heartbeat {
         b.extend_from_slice(self.incarnation.as_bytes());
         b.extend_from_slice(&self.sequence.to_le_bytes());
         b.extend_from_slice(&u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX).to_le_bytes());
-        b.extend_from_slice(&self.load.to_le_bytes());
+        b.extend_from_slice(&self.resigned.0.to_le_bytes());
         b.extend_from_slice(&self.broker.0.to_le_bytes());
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
         let flags = flag(self.relinquished, RELINQUISHED) | flag(self.leaving, LEAVING);
@@ -108,7 +110,7 @@ impl Heartbeat {
             incarnation: uuid::Uuid::from_bytes(field(b, 8)?),
             sequence: u64::from_le_bytes(field(b, 24)?),
             lease: Duration::from_millis(u32::from_le_bytes(field(b, 32)?).into()),
-            load: u32::from_le_bytes(field(b, 36)?),
+            resigned: Epoch(u32::from_le_bytes(field(b, 36)?)),
             broker: BrokerId(i32::from_le_bytes(field(b, 40)?)),
             relinquished: u16::from_le_bytes(field(b, 44)?) & RELINQUISHED != 0,
             leaving: u16::from_le_bytes(field(b, 44)?) & LEAVING != 0,
@@ -144,7 +146,7 @@ mod tests {
                 lease: Duration::from_millis(lease.into()),
                 address,
                 domain,
-                load,
+                resigned: Epoch(load),
                 relinquished,
                 leaving: load % 2 == 1,
             },
@@ -188,7 +190,7 @@ mod tests {
             lease: Duration::from_secs(10),
             address: "h:1".into(),
             domain: "d".repeat(600),
-            load: 0,
+            resigned: Epoch(0),
             relinquished: false,
             leaving: false,
         };

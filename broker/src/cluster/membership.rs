@@ -27,7 +27,7 @@ use crate::types::{BrokerId, Epoch};
 use crate::volume::{Class, VolumeError, VolumeFile};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(super) struct Identity {
     pub terms: LeaseTerms,
     /// What the heartbeats say of the office of controller.
     pub office: Mutex<Option<(Epoch, u64)>>,
+    /// The last epoch of controller that this process resigned from.
+    pub resigned: AtomicU32,
     /// This broker is about to stop.
     pub leaving: AtomicBool,
     /// The last change of the metadata that is shown here, with the epoch of the controller that made it.
@@ -62,7 +64,7 @@ impl Identity {
             lease: self.terms.lease,
             address: self.address.clone(),
             domain: self.lock.domain.clone(),
-            load: 0,
+            resigned: Epoch(self.resigned.load(SeqCst)),
             office: *self.office.lock(),
             shown: *self.shown.lock(),
             requests: Some(*self.requests.lock()).filter(|(of, _)| *of == lease).map_or(0, |(_, n)| n),

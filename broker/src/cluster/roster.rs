@@ -103,6 +103,12 @@ impl View {
         there.filter_map(|m| Some((m.key, m.beat.as_ref()?.requests)))
     }
 
+    /// The last epoch of controller that the holder of this lease says to have resigned from.
+    pub(super) fn resigned(&self, key: LeaseKey) -> Epoch {
+        let beats = self.members.values().filter(|m| m.key == key).filter_map(|m| m.beat.as_ref());
+        beats.map(|b| b.resigned).max().unwrap_or_default()
+    }
+
     /// Who says that he is controller in the highest epoch, unless he is proven dead.
     pub(super) fn controller(&self) -> Option<LeaseKey> {
         let there = self.members.values().filter(|m| m.standing != Standing::Over);
@@ -314,5 +320,18 @@ pub(super) mod testing {
         // The last one of an id counts.
         let members = [of(over, Standing::Over), of(silent, Standing::Silent), of(alive, Standing::Alive)];
         View { members: members.into_iter().flatten().collect(), over: over.iter().copied().collect() }
+    }
+
+    /// One broker that lives, and whose heartbeat says that it resigned from that epoch of controller.
+    pub fn resigned(key: LeaseKey, epoch: Epoch) -> View {
+        let mut view = view(&[key], &[], &[]);
+        let beat = Heartbeat {
+            broker: key.broker,
+            lease_number: key.number,
+            resigned: epoch,
+            ..Heartbeat::default()
+        };
+        view.members.values_mut().for_each(|m| m.beat = Some(beat.clone()));
+        view
     }
 }

@@ -1,6 +1,7 @@
 //! Whether the seat of the controller is vacant.
 //!
-//! It is when nobody ever claimed it, or when the lease of whoever claimed the highest epoch is proven to be over. A claim
+//! It is when nobody ever claimed it, or when whoever claimed the highest epoch is proven dead or says that he resigned: a
+//! write that he gave up in doubt may land later, in a file of that epoch, which nobody reads any more. A claim
 //! without readable content is of somebody who has yet to look for higher claims, or who died before: it lapses
 //! after a lease by this broker's own clock.
 
@@ -47,7 +48,7 @@ impl Seat {
             by.and_then(|by| Some(LeaseKey { broker: by.broker, number: u32::try_from(by.lease).ok()? }));
         let is_vacant = match by {
             // Our own: of an earlier lease, or one that we gave up under this one.
-            Some(by) => by.broker == self.me || roster.is_over(by),
+            Some(by) => by.broker == self.me || roster.is_over(by) || roster.resigned(by) >= highest,
             None => self.has_lapsed(highest, limit),
         };
         Ok(is_vacant.then_some(highest))
@@ -61,6 +62,40 @@ impl Seat {
                 self.unreadable = Some((claim, now));
                 false
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::election::{ClaimFiles, Election};
+    use super::super::lease::LeaseTerms;
+    use super::super::roster::testing;
+    use super::*;
+    use crate::rt::SeededEntropy;
+    use crate::volume::{MemVolume, Volume};
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn the_claim_of_who_lives_holds_until_he_says_that_he_resigned() {
+        let volume = Arc::new(MemVolume::new());
+        for dir in [layout::ROOT, layout::CONTROLLER] {
+            volume.mkdir(dir, crate::volume::Class::Control).await.expect("made");
+        }
+        // The story's clock and locks.
+        let w = super::super::tests::World::new(1);
+        let host = Arc::new(w.machine("a"));
+        let entropy = Arc::new(SeededEntropy::new(1));
+        let env = Env { volume, clock: w.clock.clone(), entropy, host };
+        let by = Candidate { broker: BrokerId(1), incarnation: uuid::Uuid::nil(), lease: 3 };
+        let won = ClaimFiles { env: env.clone() }.campaign(by, Epoch(4)).await.expect("won");
+        let lease = Lease::new(env.clock.clone(), BrokerId(2), LeaseTerms::new(Duration::from_secs(10)));
+        let mut seat = Seat { env, me: BrokerId(2), unreadable: None };
+        let key = LeaseKey { broker: BrokerId(1), number: 3 };
+        for (resigned, vacant) in [(Epoch(0), None), (Epoch(4), None), (won, Some(won))] {
+            let view = testing::resigned(key, resigned);
+            let found = seat.vacant_after(&view, &lease).await.expect("read");
+            assert_eq!(found, vacant, "resigned from {resigned}");
         }
     }
 }

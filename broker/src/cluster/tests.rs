@@ -40,7 +40,7 @@ fn story<T>(f: impl Future<Output = T>) -> T {
 }
 
 /// A clock that runs with tokio's, paused or simulated.
-struct StoryClock(tokio::time::Instant);
+pub(super) struct StoryClock(tokio::time::Instant);
 
 impl Clock for StoryClock {
     fn boot(&self) -> Duration {
@@ -54,7 +54,7 @@ impl Clock for StoryClock {
 
 /// A machine: its locks, and which boot it is in.
 #[derive(Clone)]
-struct Machine {
+pub(super) struct Machine {
     name: String,
     locks: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -127,10 +127,10 @@ impl Partitions for Told {
 }
 
 /// A volume and the machines that mount it.
-struct World {
+pub(super) struct World {
     volume: MemVolume,
     entropy: Arc<SeededEntropy>,
-    clock: Arc<StoryClock>,
+    pub(super) clock: Arc<StoryClock>,
 }
 
 /// A running broker. Its process can be killed.
@@ -142,7 +142,7 @@ struct Process {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    pub(super) fn new(seed: u64) -> World {
         World {
             volume: MemVolume::new(),
             entropy: Arc::new(SeededEntropy::new(seed)),
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    fn machine(&self, name: &str) -> Machine {
+    pub(super) fn machine(&self, name: &str) -> Machine {
         Machine { name: name.into(), locks: Arc::default() }
     }
 
