@@ -320,8 +320,8 @@ impl Fence for ClusterFence {
         self.lease.right()
     }
 
-    fn holder(&self) -> String {
-        self.lease.holder()
+    fn holder(&self, token: u64) -> String {
+        self.lease.holder(token)
     }
 
     fn is_over(&self, holder: &str) -> bool {

@@ -258,8 +258,8 @@ impl Fence for Lease {
 
     /// As in the name of the lease's heartbeat file, by which another broker finds out whether the
     /// holder is alive.
-    fn holder(&self) -> String {
-        format!("{}-{:08x}", self.broker, self.number())
+    fn holder(&self, token: u64) -> String {
+        format!("{}-{token:08x}", self.broker)
     }
 }
 

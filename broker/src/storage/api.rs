@@ -14,8 +14,8 @@ pub trait Fence: Send + Sync + 'static {
     /// The present lease's token, if the right to act stands now.
     fn right(&self) -> Option<u64>;
 
-    /// Who holds the lease, for people who read a claim.
-    fn holder(&self) -> String {
+    /// Who holds the lease of `token`, as claims name him: others look for his end by that.
+    fn holder(&self, _token: u64) -> String {
         String::new()
     }
 

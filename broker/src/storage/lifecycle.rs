@@ -113,6 +113,7 @@ impl Partition {
             config: self.shared.config.clone(),
             floor: (*self.floor.lock()).max(Epoch(from.0.saturating_sub(1))),
             nonce: self.shared.entropy.u64(),
+            holder: self.shared.fence.holder(token),
             fence: self.shared.fence.clone(),
             on_claim: Arc::new({
                 let this = self.clone();
@@ -289,7 +290,7 @@ impl Partition {
         let Some((token, epoch)) = *self.claimed.lock() else { return };
         let mut pause = BACKOFF.0;
         while self.shared.fence.holds(token) {
-            let holder = self.shared.fence.holder();
+            let holder = self.shared.fence.holder(token);
             match recovery::relinquish(&*self.shared.volume, &self.spec.dir, epoch, holder).await {
                 Ok(()) => return,
                 // Deleted with its topic, or by a successor that knows.

@@ -29,7 +29,7 @@ pub(super) async fn claim(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
     (a.on_claim)(epoch);
     // The name is not made durable: it is what claims, the manifest that follows names the epoch durably, and a claim
     // that a power cut takes back was never served under.
-    let doc = Claim { format: FORMAT, epoch, holder: a.fence.holder(), relinquished: false };
+    let doc = Claim { format: FORMAT, epoch, holder: a.holder.clone(), relinquished: false };
     file.write_sync(0, vec![doc.encode()]).await?;
     Ok(())
 }
@@ -83,7 +83,7 @@ async fn others(a: &OpenArgs, listing: &Listing, epoch: Epoch) -> Result<Vec<Cla
     let claims = listing.files().filter_map(|f| if let FileName::Claim(e) = f { Some(e) } else { None });
     let mut claims: Vec<Epoch> = claims.filter(|e| *e < epoch && Some(*e) >= from).collect();
     claims.sort_unstable_by(|a, b| b.cmp(a));
-    let mut seen = BTreeSet::from([a.fence.holder()]);
+    let mut seen = BTreeSet::from([a.holder.clone()]);
     let mut others = Vec::new();
     for e in claims {
         if let Some(claim) = read(a, e).await? {

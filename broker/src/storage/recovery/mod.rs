@@ -92,7 +92,10 @@ pub struct OpenArgs {
     pub floor: Epoch,
     /// Makes names of temporary files unique.
     pub nonce: u64,
-    /// Who claims, and who of those that claimed earlier is known to be gone.
+    /// Who claims: the holder of the lease under which the opening began, whatever lease stands when the claim is made. A
+    /// claim in the name of a later lease would stand for as long as that one, and nobody would take it back.
+    pub holder: String,
+    /// Who of those that claimed earlier is known to be gone.
     pub fence: Arc<dyn Fence>,
     /// Told of the epoch that was claimed.
     pub on_claim: Arc<dyn Fn(Epoch) + Send + Sync>,
