@@ -261,9 +261,9 @@ async fn dump_log_shows_batches_and_records_of_a_broker_that_runs() {
     let first = files(dir.path(), |p| p.contains("/orders/") && p.ends_with(".log")).remove(0);
     let (code, said) = tool(&["dump-log", text(&first)]);
     assert_eq!(code, 0, "{said}");
-    assert!(said.starts_with(&format!("{}: epoch 1, base offset 0, ", first.display())), "{said}");
+    assert!(said.starts_with(&format!("{}: epoch 256, base offset 0, ", first.display())), "{said}");
     assert!(said.contains("\nposition=0 size="), "{said}");
-    assert!(said.contains(" base=0 last=1 count=2 leader_epoch=1 producer=-1 "), "{said}");
+    assert!(said.contains(" base=0 last=1 count=2 leader_epoch=256 producer=-1 "), "{said}");
     assert!(!said.contains("order-"), "records stay closed unless asked for");
 
     let small = |p: &str| p.contains("/orders/") && [".index", ".json"].iter().any(|end| p.ends_with(end));
@@ -347,7 +347,7 @@ async fn cluster_status_of_a_killed_broker_names_what_is_stalled_orphaned_and_un
     let (_, said) = tool(&["cluster", "status", "--partitions", "--data", text(dir.path())]);
     assert!(
         said.contains(
-            "\norders-1: stalled: assigned to broker 1 (lease 1), claim 1 by 1-00000001, manifest 1: "
+            "\norders-1: stalled: assigned to broker 1 (lease 1), claim 256 by 1-00000001, manifest 256: "
         ),
         "{said}"
     );

@@ -179,10 +179,11 @@ impl Show<'_> {
     fn topic(&self, topic: &Arc<TopicImage>) -> MetadataResponseTopic {
         let engine = self.cx.broker.cluster.engine();
         let partitions = (0..topic.partitions).map(|index| {
-            let leader = topic.leader(index).map(|id| BrokerId(id.0));
-            let leader = leader.filter(|id| self.members.iter().any(|m| m.id == *id));
+            let proposed = topic.leader(index).map(|id| BrokerId(id.0));
+            let leader = proposed.filter(|id| self.members.iter().any(|m| m.id == *id));
+            // Its epoch is shown also while this broker is not sure of its lease: it must not go back.
             let status = engine.get(topic.id, index).map(|p| p.status());
-            let status = status.filter(|_| leader == Some(self.this));
+            let status = status.filter(|_| proposed == Some(self.this));
             partition(index, leader, topic.epoch(index), status.as_ref(), self.this)
         });
         MetadataResponseTopic::default()

@@ -11,6 +11,7 @@ mod bystanders;
 mod deposed;
 mod epochs;
 mod groups;
+mod leaders;
 mod ledger;
 mod log;
 mod lookup;
@@ -158,6 +159,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     deposed::check(&ledger, &mut verdict);
     marks::check(&ledger, &mut verdict);
     groups::check(&ledger, &mut verdict);
+    leaders::check(&ledger, &mut verdict);
     lookup::check(&ledger, &mut verdict);
     recovery::check(&ledger, &mut verdict);
     bystanders::check(&ledger, &mut verdict);

@@ -10,7 +10,7 @@
 mod conn;
 pub mod records;
 
-use crate::history::Lost;
+use crate::history::{now, Lost};
 use bytes::{BufMut, Bytes, BytesMut};
 use conn::{Conn, Pending};
 use kafka_protocol::messages::find_coordinator_request::FindCoordinatorRequest;
@@ -24,6 +24,7 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// The versions that this client speaks: for each API the newest but one or two that names topics by name.
 pub mod version {
@@ -54,6 +55,22 @@ pub enum Target {
     Coordinator(Arc<str>),
 }
 
+/// What a broker's metadata says of one partition.
+pub struct Said<'a> {
+    pub by: IpAddr,
+    /// When it was asked.
+    pub asked: Duration,
+    pub topic: &'a Arc<str>,
+    pub id: Uuid,
+    pub partition: i32,
+    /// −1: nobody.
+    pub leader: i32,
+    pub epoch: i32,
+}
+
+/// Told of each partition in each answer with metadata.
+pub type OnMetadata = Box<dyn Fn(Said) + Send + Sync>;
+
 pub struct Client {
     id: StrBytes,
     bootstrap: Arc<[SocketAddr]>,
@@ -63,6 +80,7 @@ pub struct Client {
     leaders: BTreeMap<(Arc<str>, i32), SocketAddr>,
     coordinators: BTreeMap<Arc<str>, SocketAddr>,
     deadline: Duration,
+    on_metadata: Option<OnMetadata>,
 }
 
 /// A request that was sent.
@@ -120,7 +138,13 @@ impl Client {
             leaders: BTreeMap::new(),
             coordinators: BTreeMap::new(),
             deadline,
+            on_metadata: None,
         }
+    }
+
+    /// Has `tell` told of what brokers say of partitions.
+    pub fn on_metadata(&mut self, tell: OnMetadata) {
+        self.on_metadata = Some(tell);
     }
 
     /// Sends a request and waits for its response.
@@ -262,7 +286,9 @@ impl Client {
     pub async fn metadata(&mut self, topic: Option<&Arc<str>>) -> Result<MetadataResponse, Lost> {
         let topics = topic.map(|t| vec![MetadataRequestTopic::default().with_name(Some(topic_name(t)))]);
         let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
-        let response = Box::pin(self.call(&Target::Any, version::METADATA, &request)).await?;
+        let asked = now();
+        let (by, response) = Box::pin(self.ask(&Target::Any, version::METADATA, &request)).await;
+        let response = response?;
         let brokers: BTreeMap<i32, SocketAddr> = response
             .brokers
             .iter()
@@ -272,6 +298,10 @@ impl Client {
             let Some(name) = &topic.name else { continue };
             let name: Arc<str> = name.as_str().into();
             for p in &topic.partitions {
+                if let (Some(tell), Some(by)) = (&self.on_metadata, by) {
+                    let (partition, leader, epoch) = (p.partition_index, p.leader_id.0, p.leader_epoch);
+                    tell(Said { by, asked, topic: &name, id: topic.topic_id, partition, leader, epoch });
+                }
                 match brokers.get(&p.leader_id.0) {
                     Some(leader) => drop(self.leaders.insert((name.clone(), p.partition_index), *leader)),
                     None => drop(self.leaders.remove(&(name.clone(), p.partition_index))),

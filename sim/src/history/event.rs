@@ -311,6 +311,18 @@ pub enum Event {
         partitions: i32,
     },
 
+    /// A broker's metadata says something else of a partition than it did before.
+    LeaderShown {
+        who: Who,
+        by: IpAddr,
+        /// When it was asked: answers may overtake each other.
+        asked: Duration,
+        at: Place,
+        /// −1: nobody.
+        leader: i32,
+        epoch: i32,
+    },
+
     /// The prover read all of a partition, from its log start to its end.
     FinalRead {
         at: Place,

@@ -112,7 +112,7 @@ impl<'a> Teller<'a> {
 
     fn one(&mut self, i: Index, at: u64, event: &Event) -> Option<usize> {
         match event {
-            Event::Phase(_) | Event::TopicSeen { .. } => None,
+            Event::Phase(_) | Event::TopicSeen { .. } | Event::LeaderShown { .. } => None,
             Event::Note(text) => {
                 let l = lane(&mut self.told.lanes, LaneKind::Volume, "world");
                 Some(self.add(Item { x: text.clone(), ..item(l, Kind::Note, at) }))

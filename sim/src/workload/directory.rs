@@ -6,9 +6,11 @@
 //! concerned that id. One that was under way while a deletion was says nothing certain.
 
 use super::spec::TopicSpec;
+use crate::client::Said;
 use crate::history::{Event, History, Place, Who};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -22,6 +24,8 @@ struct Inner {
     /// Ids of which a deletion was sent.
     deleted: BTreeSet<Uuid>,
     groups: BTreeSet<Arc<str>>,
+    /// Leader and leader epoch, by who said it last of which partition.
+    said: BTreeMap<(IpAddr, Uuid, i32), (i32, i32)>,
     /// How topics of a name are made.
     specs: BTreeMap<Arc<str>, TopicSpec>,
 }
@@ -43,6 +47,16 @@ impl Directory {
         if is_news {
             inner.topics.insert(topic.clone(), Known { id, partitions });
             history.record(Event::TopicSeen { who, topic: topic.clone(), id, partitions });
+        }
+    }
+
+    /// What a broker's metadata says of a partition; recorded if it is not what that one said last.
+    pub fn said(&self, history: &History, who: Who, said: Said) {
+        let Said { by, asked, topic, id, partition, leader, epoch } = said;
+        let last = self.0.lock().said.insert((by, id, partition), (leader, epoch));
+        if last != Some((leader, epoch)) {
+            let at = Place { topic: topic.clone(), partition, id: Some(id) };
+            history.record(Event::LeaderShown { who, by, asked, at, leader, epoch });
         }
     }
 

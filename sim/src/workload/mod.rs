@@ -94,7 +94,9 @@ struct User {
 
 impl User {
     fn new(ctx: &Ctx, who: Who, deadline: Duration, rng: SmallRng) -> User {
-        let client = Client::new(&format!("client-{}", who.0), ctx.bootstrap.clone(), deadline);
+        let mut client = Client::new(&format!("client-{}", who.0), ctx.bootstrap.clone(), deadline);
+        let (directory, history) = (ctx.directory.clone(), ctx.history.clone());
+        client.on_metadata(Box::new(move |said| directory.said(&history, who, said)));
         User { who, ctx: ctx.clone(), rng, client }
     }
 
