@@ -19,6 +19,7 @@ use kafka_protocol::messages::{
     ApiKey, GroupId, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
@@ -71,13 +72,16 @@ pub struct Said<'a> {
 /// Told of each partition in each answer with metadata.
 pub type OnMetadata = Box<dyn Fn(Said) + Send + Sync>;
 
+/// Who leads which partition, as one client knows it, or several that share what they know.
+pub type Leaders = Arc<Mutex<BTreeMap<(Arc<str>, i32), SocketAddr>>>;
+
 pub struct Client {
     id: StrBytes,
     bootstrap: Arc<[SocketAddr]>,
     /// The bootstrap address to be tried next.
     next: usize,
     conns: BTreeMap<SocketAddr, Conn>,
-    leaders: BTreeMap<(Arc<str>, i32), SocketAddr>,
+    leaders: Leaders,
     coordinators: BTreeMap<Arc<str>, SocketAddr>,
     deadline: Duration,
     on_metadata: Option<OnMetadata>,
@@ -135,11 +139,16 @@ impl Client {
             bootstrap,
             next: 0,
             conns: BTreeMap::new(),
-            leaders: BTreeMap::new(),
+            leaders: Leaders::default(),
             coordinators: BTreeMap::new(),
             deadline,
             on_metadata: None,
         }
+    }
+
+    /// Knows and forgets from now on what all know that share it.
+    pub fn share(&mut self, leaders: Leaders) {
+        self.leaders = leaders;
     }
 
     /// Has `tell` told of what brokers say of partitions.
@@ -216,7 +225,7 @@ impl Client {
 
     /// Somebody else leads now, or coordinates.
     pub fn forget_roles(&mut self) {
-        self.leaders.clear();
+        self.leaders.lock().clear();
         self.coordinators.clear();
     }
 
@@ -249,10 +258,10 @@ impl Client {
             Target::Any => self.any().await,
             Target::Leader(topic, partition) => {
                 let key = (topic.clone(), *partition);
-                if !self.leaders.contains_key(&key) {
+                if !self.leaders.lock().contains_key(&key) {
                     self.metadata(Some(topic)).await.map_err(not_sent)?;
                 }
-                let leader = self.leaders.get(&key).copied();
+                let leader = self.leaders.lock().get(&key).copied();
                 leader.ok_or_else(|| Lost::NotSent(format!("{topic}-{partition} has no leader")))
             }
             Target::Coordinator(group) => {
@@ -294,6 +303,7 @@ impl Client {
             .iter()
             .filter_map(|b| Some((b.node_id.0, format!("{}:{}", b.host.as_str(), b.port).parse().ok()?)))
             .collect();
+        let mut leaders = self.leaders.lock();
         for topic in response.topics.iter().filter(|t| t.error_code == 0) {
             let Some(name) = &topic.name else { continue };
             let name: Arc<str> = name.as_str().into();
@@ -303,11 +313,12 @@ impl Client {
                     tell(Said { by, asked, topic: &name, id: topic.topic_id, partition, leader, epoch });
                 }
                 match brokers.get(&p.leader_id.0) {
-                    Some(leader) => drop(self.leaders.insert((name.clone(), p.partition_index), *leader)),
-                    None => drop(self.leaders.remove(&(name.clone(), p.partition_index))),
+                    Some(leader) => drop(leaders.insert((name.clone(), p.partition_index), *leader)),
+                    None => drop(leaders.remove(&(name.clone(), p.partition_index))),
                 }
             }
         }
+        drop(leaders);
         Ok(response)
     }
 

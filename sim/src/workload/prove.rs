@@ -8,6 +8,7 @@
 use super::consumer::{EARLIEST, LATEST};
 use super::offsets::Membership;
 use super::{Ctx, User};
+use crate::client::Leaders;
 use crate::history::{now, Event, Listed, Produced, Who};
 use futures::future::join_all;
 use std::sync::Arc;
@@ -38,15 +39,17 @@ pub async fn comes_back(ctx: &Ctx) {
     let lines = all_lines(ctx);
     let begun = now();
     let until = begun + ctx.lease + GRACE;
-    let groups = join_all(ctx.directory.groups().into_iter().map(|g| move_until(ctx, g, begun, until)));
-    let partitions = join_all((0u64..).zip(lines).map(|(n, line)| probe_until(ctx, line, n, begun, until)));
+    let leaders = Leaders::default();
+    let prover = || prover(ctx, &leaders);
+    let groups = ctx.directory.groups().into_iter().map(|g| move_until(ctx, prover(), g, begun, until));
+    let probes = (0u64..).zip(lines).map(|(n, line)| probe_until(ctx, prover(), line, n, begun, until));
+    let (groups, partitions) = (join_all(groups), join_all(probes));
     futures::join!(partitions, groups);
 }
 
 /// A group moves: its coordinator answers for it, and takes commits. One that has members refuses those from
 /// outside (UNKNOWN_MEMBER_ID), and that is an answer, too.
-async fn move_until(ctx: &Ctx, group: Arc<str>, begun: Duration, until: Duration) {
-    let mut user = prover(ctx);
+async fn move_until(ctx: &Ctx, mut user: User, group: Arc<str>, begun: Duration, until: Duration) {
     let what = format!("group {group} moves");
     loop {
         let known = user.fetch_offsets(&group).await;
@@ -75,12 +78,14 @@ fn all_lines(ctx: &Ctx) -> Vec<Line> {
     topics.into_iter().flat_map(|(t, n)| (0..n).map(move |p| (t.clone(), p))).collect()
 }
 
-fn prover(ctx: &Ctx) -> User {
-    User::new(ctx, Who::PROVER, ATTEMPT, ctx.rng(Who::PROVER))
+/// `leaders`: shared, since an answer with metadata is about a whole topic, and there is a prover for each partition.
+fn prover(ctx: &Ctx, leaders: &Leaders) -> User {
+    let mut user = User::new(ctx, Who::PROVER, ATTEMPT, ctx.rng(Who::PROVER));
+    user.client.share(leaders.clone());
+    user
 }
 
-async fn probe_until(ctx: &Ctx, line: Line, number: u64, begun: Duration, until: Duration) {
-    let mut user = prover(ctx);
+async fn probe_until(ctx: &Ctx, mut user: User, line: Line, number: u64, begun: Duration, until: Duration) {
     let what = format!("{}-{} takes acks=all", line.0, line.1);
     let mut attempt = 0u64;
     loop {
@@ -106,9 +111,10 @@ async fn probe_until(ctx: &Ctx, line: Line, number: u64, begun: Duration, until:
 
 /// Returns once every partition says where it ends; asks for no record.
 pub async fn all_open(ctx: &Ctx) {
+    let leaders = Leaders::default();
     let opened = async {
         for line in all_lines(ctx) {
-            edge(&mut prover(ctx), &line, LATEST).await;
+            edge(&mut prover(ctx, &leaders), &line, LATEST).await;
         }
     };
     if tokio::time::timeout(READING, opened).await.is_err() {
@@ -119,15 +125,16 @@ pub async fn all_open(ctx: &Ctx) {
 
 /// Reads everything that is there.
 pub async fn read_all(ctx: &Ctx) {
+    let leaders = Leaders::default();
     // A topic may have more partitions than anybody was told: of a growth that was done and yet answered by an error.
     for (topic, _) in ctx.directory.topics() {
-        let mut user = prover(ctx);
+        let mut user = prover(ctx, &leaders);
         if tokio::time::timeout(READING, user.look(&topic)).await.is_err() {
             ctx.history.record(Event::NotProven { what: format!("{topic} is described") });
         }
     }
     for line in all_lines(ctx) {
-        let mut user = prover(ctx);
+        let mut user = prover(ctx, &leaders);
         let what = format!("{}-{} can be read", line.0, line.1);
         match tokio::time::timeout(READING, read_line(&mut user, &line)).await {
             Ok(()) => {}
@@ -135,7 +142,7 @@ pub async fn read_all(ctx: &Ctx) {
         }
     }
     for group in ctx.directory.groups() {
-        let mut user = prover(ctx);
+        let mut user = prover(ctx, &leaders);
         let what = format!("the offsets of group {group} can be read");
         if tokio::time::timeout(READING, read_offsets(&mut user, &group)).await.is_err() {
             ctx.history.record(Event::NotProven { what });
