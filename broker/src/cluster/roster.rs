@@ -103,6 +103,11 @@ impl View {
         there.filter_map(|m| Some((m.key, m.beat.as_ref()?.requests)))
     }
 
+    /// Whether every other broker that was ever seen is proven dead.
+    pub(super) fn is_alone(&self, me: BrokerId) -> bool {
+        self.members.values().all(|m| m.key.broker == me || m.standing == Standing::Over)
+    }
+
     /// The last epoch of controller that the holder of this lease says to have resigned from.
     pub(super) fn resigned(&self, key: LeaseKey) -> Epoch {
         let beats = self.members.values().filter(|m| m.key == key).filter_map(|m| m.beat.as_ref());

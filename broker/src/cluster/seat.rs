@@ -3,7 +3,7 @@
 //! It is when nobody ever claimed it, or when whoever claimed the highest epoch is proven dead or says that he resigned: a
 //! write that he gave up in doubt may land later, in a file of that epoch, which nobody reads any more. A claim
 //! without readable content is of somebody who has yet to look for higher claims, or who died before: it lapses
-//! after a lease by this broker's own clock.
+//! after a lease by this broker's own clock; at once if nobody else can be there, since only who holds a lease claims.
 
 use super::election::Candidate;
 use super::files;
@@ -49,7 +49,7 @@ impl Seat {
         let is_vacant = match by {
             // Our own: of an earlier lease, or one that we gave up under this one.
             Some(by) => by.broker == self.me || roster.is_over(by) || roster.resigned(by) >= highest,
-            None => self.has_lapsed(highest, limit),
+            None => roster.is_alone(self.me) || self.has_lapsed(highest, limit),
         };
         Ok(is_vacant.then_some(highest))
     }
@@ -75,6 +75,29 @@ mod tests {
     use crate::rt::SeededEntropy;
     use crate::volume::{MemVolume, Volume};
     use std::sync::Arc;
+
+    #[tokio::test]
+    async fn a_claim_without_content_holds_nobody_up_who_is_alone() {
+        let volume = Arc::new(MemVolume::new());
+        for dir in [layout::ROOT, layout::CONTROLLER] {
+            volume.mkdir(dir, crate::volume::Class::Control).await.expect("made");
+        }
+        // A late create of a process that died.
+        volume.create_new(&layout::claim(Epoch(3)), crate::volume::Class::Control).await.expect("made");
+        let w = super::super::tests::World::new(2);
+        let (host, entropy) = (Arc::new(w.machine("a")), Arc::new(SeededEntropy::new(2)));
+        let env = Env { volume, clock: w.clock.clone(), entropy, host };
+        let lease = Lease::new(env.clock.clone(), BrokerId(2), LeaseTerms::new(Duration::from_secs(10)));
+        let (me, other) = [2, 1].map(|n| LeaseKey { broker: BrokerId(n), number: 1 }).into();
+        for (view, vacant) in [
+            (testing::view(&[me], &[], &[other]), Some(Epoch(3))),
+            (testing::view(&[me, other], &[], &[]), None),
+            (testing::view(&[me], &[other], &[]), None),
+        ] {
+            let mut seat = Seat { env: env.clone(), me: BrokerId(2), unreadable: None };
+            assert_eq!(seat.vacant_after(&view, &lease).await.expect("read"), vacant);
+        }
+    }
 
     #[tokio::test]
     async fn the_claim_of_who_lives_holds_until_he_says_that_he_resigned() {
