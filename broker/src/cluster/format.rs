@@ -30,6 +30,17 @@ pub(crate) struct Format {
     pub apart: bool,
 }
 
+impl Format {
+    /// Whether the data lies where this broker was told.
+    fn agrees(&self, apart: bool) -> Result<(), StartError> {
+        match (self.apart, apart) {
+            (true, false) => Err(StartError::Apart),
+            (false, true) => Err(StartError::Together),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What marks a data volume.
 #[derive(Serialize, Deserialize)]
 struct Marker {
@@ -51,11 +62,9 @@ pub(super) enum Found {
 pub(super) async fn look(env: &Env, apart: bool) -> Result<Found, StartError> {
     let found = look_at_control(env, apart).await?;
     let Found::Ours(format) = &found else { return Ok(found) };
-    match (format.apart, apart) {
-        (true, false) => return Err(StartError::Apart),
-        (false, true) => return Err(StartError::Together),
-        (false, false) => return Ok(found),
-        (true, true) => {}
+    format.agrees(apart)?;
+    if !apart {
+        return Ok(found);
     }
     // In this order: whoever uses the cluster has marked its data before.
     let used = in_use(&*env.volume).await?;
@@ -128,11 +137,9 @@ pub(super) async fn make(
         Found::Unfinished => wait_out_the_unfinished(env, terms, apart).await?,
     };
     // Another broker may have made it meanwhile, which was told otherwise.
-    match (format.apart, apart) {
-        (true, false) => return Err(StartError::Apart),
-        (false, true) => return Err(StartError::Together),
-        (false, false) => {}
-        (true, true) => mark(env, &format, terms).await?,
+    format.agrees(apart)?;
+    if apart {
+        mark(env, &format, terms).await?;
     }
     for dir in [layout::BROKERS, layout::CONTROLLER, layout::METADATA] {
         files::ensure_dir(v, layout::ROOT, dir).await.map_err(StartError::write)?;
