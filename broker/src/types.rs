@@ -52,6 +52,13 @@ impl Epoch {
         Epoch(self.0.saturating_add(1))
     }
 
+    /// The first epoch of the next assignment of the partition. Between two assignments there is room for 256 openings, so
+    /// that a leader that opens again, by itself, stays below whoever is assigned after it.
+    pub fn of_next_assignment(self) -> Epoch {
+        const ROOM: u32 = 256;
+        Epoch((self.0 / ROOM + 1).saturating_mul(ROOM))
+    }
+
     /// As Kafka's wire has it: a signed 32-bit number.
     pub fn wire(self) -> i32 {
         i32::try_from(self.0).unwrap_or(i32::MAX)

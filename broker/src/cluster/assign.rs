@@ -6,8 +6,8 @@
 //!
 //! Each new assignment of a partition has a leader epoch of its own, above all that the one before may have used: brokers
 //! that do not lead the partition show it to clients, which take an answer with a lower epoch, or with none, for old or
-//! start over (librdkafka, the Java client: KIP-320). A leader that opens again, by itself, goes up by one; between two
-//! assignments there is room for [`ROOM`] of that.
+//! start over (librdkafka, the Java client: KIP-320). A leader that opens again, by itself, goes up by one, for which there is
+//! room ([`Epoch::of_next_assignment`]).
 
 use super::layout::LeaseKey;
 use super::metadata::Metadata;
@@ -20,9 +20,6 @@ pub const SLOTS: u32 = 8;
 
 /// Places that are moved in one round to even out the load.
 const MOVES: usize = 4;
-
-/// Leader epochs between two assignments of a partition.
-const ROOM: u32 = 256;
 
 type Place<'a> = &'a mut Option<LeaseKey>;
 
@@ -46,7 +43,7 @@ fn with_epochs(m: &mut Metadata, change: impl FnOnce(&mut Metadata) -> bool) -> 
         let was = before.into_iter().chain(std::iter::repeat(None));
         for ((epoch, now), was) in topic.epochs.iter_mut().zip(&topic.leaders).zip(was) {
             if *now != was {
-                *epoch = Epoch((epoch.0 / ROOM + 1).saturating_mul(ROOM));
+                *epoch = epoch.of_next_assignment();
             }
         }
     }

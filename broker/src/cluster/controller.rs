@@ -22,7 +22,7 @@ use super::partitions::Partitions;
 use super::requests::{self, Request};
 use super::roster::{Roster, View};
 use super::seat::Seat;
-use super::store::{Store, WriteError};
+use super::store::{self, Store, WriteError};
 use crate::config::TopicConfig;
 use crate::reached;
 use crate::rt::Env;
@@ -331,7 +331,8 @@ impl ControllerTask {
     /// `after`: the epoch that was found vacant.
     pub async fn take_office(&self, token: u64, after: Epoch) -> Result<Office, StartError> {
         let lease = &self.controller.lease;
-        let office = tokio::select! {
+        let mut bid = Bid { me: &self.me, epoch: after.next(), is_won: false };
+        let (office, metadata) = tokio::select! {
             biased;
             () = lease.until_ended(token) => return Err(lease_ended()),
             // Several steps, each of which may use up the limit.
@@ -339,14 +340,23 @@ impl ControllerTask {
                 r.map_err(|_| StartError::NoAnswer("becoming controller took too long".into()))??
             }
         };
+        if !lease.holds(token) {
+            return Err(lease_ended());
+        }
+        // It is said of nobody whose bid can still be given up: others would wait for a controller that is none.
+        bid.is_won = true;
+        let (epoch, change) = (office.epoch, metadata.change);
+        self.controller.publish(metadata);
+        self.controller.announce(Some((epoch, change)));
         self.controller.office.store(token, SeqCst);
         self.controller.deletions.notify_one();
+        tracing::info!("this broker is controller in epoch {epoch} (lease {token})");
+        tokio::spawn(store::tidy(self.env.clone(), epoch));
         Ok(office)
     }
 
-    async fn found_office(&self, token: u64, after: Epoch) -> Result<Office, StartError> {
+    async fn found_office(&self, token: u64, after: Epoch) -> Result<(Office, Metadata), StartError> {
         let lease = &self.controller.lease;
-        let mut bid = Bid { me: &self.me, epoch: after.next(), is_won: false };
         let by = Candidate { broker: self.me.broker, incarnation: self.me.incarnation, lease: token };
         let epoch = self.election.campaign(by, after).await.map_err(|e| match e {
             ElectionError::Volume(e) => StartError::write(e),
@@ -361,16 +371,7 @@ impl ControllerTask {
             WriteError::Clean(e) | WriteError::InDoubt(e) => StartError::write(e),
             WriteError::LeaseEnded => lease_ended(),
         })?;
-        if !lease.holds(token) {
-            return Err(lease_ended());
-        }
-        bid.is_won = true;
-        let change = metadata.change;
-        self.controller.publish(metadata);
-        self.controller.announce(Some((epoch, change)));
-        store.tidy().await;
-        tracing::info!("this broker is controller in epoch {epoch} (lease {token})");
-        Ok(Office { token, epoch, store })
+        Ok((Office { token, epoch, store }, metadata))
     }
 
     /// Serves changes until the lease ends or a write is in doubt.

@@ -54,10 +54,15 @@ impl ClaimFiles {
         Ok(epochs)
     }
 
-    async fn tidy(&self, epochs: &[Epoch], mine: Epoch) {
-        for old in epochs.iter().filter(|e| e.0.saturating_add(KEEP) < mine.0) {
-            files::tidy_away(&*self.env.volume, &layout::claim(*old)).await;
-        }
+    /// In a task of its own: an unlink that hangs holds no election up.
+    fn tidy(&self, epochs: &[Epoch], mine: Epoch) {
+        let old: Vec<Epoch> = epochs.iter().copied().filter(|e| e.0.saturating_add(KEEP) < mine.0).collect();
+        let volume = self.env.volume.clone();
+        tokio::spawn(async move {
+            for epoch in old {
+                files::tidy_away(&*volume, &layout::claim(epoch)).await;
+            }
+        });
     }
 }
 
@@ -80,7 +85,7 @@ impl Election for ClaimFiles {
         if let Some(higher) = claims.last().filter(|e| **e > epoch) {
             return Err(ElectionError::Lost(*higher));
         }
-        self.tidy(&claims, epoch).await;
+        self.tidy(&claims, epoch);
         Ok(epoch)
     }
 }

@@ -116,18 +116,17 @@ impl Store {
         v.rename(&tmp, &path, Class::Control).await.map_err(WriteError::InDoubt)?;
         v.sync_dir(layout::METADATA, Class::Control).await.map_err(WriteError::InDoubt)
     }
+}
 
-    /// Unlinks what earlier epochs left, once this epoch's file is durable: nobody reads it any more.
-    pub async fn tidy(&self) {
-        let v = &*self.env.volume;
-        let Ok(names) = files::names(v, layout::METADATA).await else { return };
-        for name in names {
-            let old_tmp = layout::parse_metadata_tmp(&name).is_some_and(|e| e < self.epoch);
-            let old_file =
-                layout::parse_metadata(&name).is_some_and(|e| e.0.saturating_add(KEEP) < self.epoch.0);
-            if old_tmp || old_file {
-                files::tidy_away(v, &format!("{}/{name}", layout::METADATA)).await;
-            }
+/// Unlinks what epochs before `epoch` left, once its file is durable: nobody reads it any more.
+pub(super) async fn tidy(env: Env, epoch: Epoch) {
+    let v = &*env.volume;
+    let Ok(names) = files::names(v, layout::METADATA).await else { return };
+    for name in names {
+        let old_tmp = layout::parse_metadata_tmp(&name).is_some_and(|e| e < epoch);
+        let old_file = layout::parse_metadata(&name).is_some_and(|e| e.0.saturating_add(KEEP) < epoch.0);
+        if old_tmp || old_file {
+            files::tidy_away(v, &format!("{}/{name}", layout::METADATA)).await;
         }
     }
 }

@@ -181,6 +181,7 @@ pub struct PartitionStatus {
     pub topic: String,
     pub index: i32,
     pub life: LifeName,
+    /// The last leader epoch in which this process led it; 0 if it never did.
     pub epoch: Epoch,
     pub log_start: Offset,
     pub hwm: Offset,

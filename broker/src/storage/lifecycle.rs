@@ -112,6 +112,7 @@ impl Partition {
             spec: self.spec.clone(),
             config: self.shared.config.clone(),
             floor: (*self.floor.lock()).max(Epoch(from.0.saturating_sub(1))),
+            assigned: Some(from).filter(|from| *from > Epoch::default()),
             nonce: self.shared.entropy.u64(),
             holder: self.shared.fence.holder(token),
             fence: self.shared.fence.clone(),
@@ -199,6 +200,7 @@ impl Partition {
             if current {
                 let mut floor = self.floor.lock();
                 *floor = (*floor).max(epoch);
+                state.led = epoch;
                 state.generation += 1;
                 let has_snapshot = manifest.has_producers;
                 let inc = Arc::new(Incarnation {
@@ -293,8 +295,6 @@ impl Partition {
             let holder = self.shared.fence.holder(token);
             match recovery::relinquish(&*self.shared.volume, &self.spec.dir, epoch, holder).await {
                 Ok(()) => return,
-                // Deleted with its topic, or by a successor that knows.
-                Err(e) if e.is_not_found() => return,
                 Err(e) => tracing::warn!(error = %e, "cannot say yet that the partition was given up"),
             }
             tokio::time::sleep(pause).await;

@@ -109,6 +109,8 @@ pub(super) struct State {
     pub assigned: bool,
     /// The leader epoch from which on it is to be opened.
     pub from: Epoch,
+    /// The last epoch in which this process led it.
+    pub led: Epoch,
     /// Attempts to open that are under way, those included that were given up and have yet to notice.
     pub attempts: u32,
 }
@@ -168,6 +170,7 @@ impl Partition {
                 stalled: false,
                 assigned: !assignable,
                 from: Epoch::default(),
+                led: Epoch::default(),
                 attempts: 0,
             }),
             view: ArcSwapOption::empty(),
@@ -265,13 +268,17 @@ impl Partition {
 
     /// What is known without waiting or opening.
     pub fn status(&self) -> PartitionStatus {
-        let life = match &self.state.lock().life {
-            Life::Closed => LifeName::Closed,
-            Life::Opening { .. } => LifeName::Opening,
-            Life::Leading(_) => LifeName::Leading,
-            Life::Stalled(_) => LifeName::Stalled,
-            Life::Relinquished => LifeName::Relinquished,
-            Life::Abandoned => LifeName::Abandoned,
+        let (life, epoch) = {
+            let state = self.state.lock();
+            let life = match &state.life {
+                Life::Closed => LifeName::Closed,
+                Life::Opening { .. } => LifeName::Opening,
+                Life::Leading(_) => LifeName::Leading,
+                Life::Stalled(_) => LifeName::Stalled,
+                Life::Relinquished => LifeName::Relinquished,
+                Life::Abandoned => LifeName::Abandoned,
+            };
+            (life, state.led)
         };
         let view = self.view.load();
         let (log_start, hwm, bytes) =
@@ -280,7 +287,7 @@ impl Partition {
             topic: self.spec.topic.clone(),
             index: self.spec.index,
             life,
-            epoch: *self.floor.lock(),
+            epoch,
             log_start,
             hwm,
             leo: self.log_end(),

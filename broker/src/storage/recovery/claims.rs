@@ -20,6 +20,29 @@ use std::time::Duration;
 /// Between two looks at those who must go first.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
+/// After how many looks the directory is listed again; then after twice as many, and so on: it costs a file.
+const RELIST: u32 = 4;
+
+/// Refuses to claim above a broker that the cluster assigned later, for as long as it would have to go first anyway: clients
+/// would see the leader epoch of this claim, and then that of the assignment, which is lower.
+pub(super) async fn refuse_the_superseded(a: &OpenArgs, listing: &Listing) -> Result<(), OpenError> {
+    let later = a.assigned.map(Epoch::of_next_assignment);
+    let highest = listing.highest(|f| matches!(f, FileName::Claim(_)).then_some(f.epoch()));
+    let (Some(later), Some(epoch)) = (later, highest) else { return Ok(()) };
+    if epoch < later {
+        return Ok(());
+    }
+    match read(a, epoch).await? {
+        Some(c) if c.holder == a.holder || c.relinquished || a.fence.is_over(&c.holder) => Ok(()),
+        // One without content is of somebody who has yet to look.
+        None => Ok(()),
+        Some(_) => {
+            reached!("assigned-later");
+            Err(OpenError::Superseded { dir: a.spec.dir.clone(), epoch })
+        }
+    }
+}
+
 pub(super) async fn claim(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
     let path = format!("{}/{}", a.spec.dir, names::claim(epoch));
     let file = match a.volume.create_new(&path, Class::Data).await {
@@ -34,16 +57,29 @@ pub(super) async fn claim(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Says that nothing is done under `epoch`, or an earlier one of this holder, any more.
+/// Says that nothing is done under `epoch`, or an earlier one of this holder, any more; where the claim is gone, deleted
+/// with its topic or by a successor that knows, nobody has to be told.
 pub(in crate::storage) async fn relinquish(
     v: &dyn Volume,
     dir: &str,
     epoch: Epoch,
     holder: String,
 ) -> Result<(), VolumeError> {
-    let file = v.open_write(&format!("{dir}/{}", names::claim(epoch)), Class::Data).await?;
+    let file = match v.open_write(&format!("{dir}/{}", names::claim(epoch)), Class::Data).await {
+        // One name alone proves nothing: a successor would wait for as long as the lease stands.
+        Err(e) if e.is_not_found() && !is_listed(v, dir, epoch).await? => return Ok(()),
+        r => r?,
+    };
     let doc = Claim { format: FORMAT, epoch, holder, relinquished: true };
     file.write_sync(0, vec![doc.encode()]).await
+}
+
+async fn is_listed(v: &dyn Volume, dir: &str, claim: Epoch) -> Result<bool, VolumeError> {
+    match list(v, dir).await {
+        Ok(listing) => Ok(listing.files().any(|f| f == FileName::Claim(claim))),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// What lies in the directory, once nobody who claimed before `epoch` can change it any more.
@@ -55,6 +91,7 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
         return Ok(listing);
     }
     let mut pause = POLL.0;
+    let mut looks = 0u32;
     loop {
         others.retain(|c| !c.relinquished && !a.fence.is_over(&c.holder));
         if others.is_empty() {
@@ -65,9 +102,18 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
         a.still_wanted()?;
         a.progress.fetch_add(1, Relaxed);
         pause = (pause * 2).min(POLL.1);
+        looks += 1;
+        // Whoever we wait for may have claimed again meanwhile, above us, and speak of that claim only.
+        if looks >= RELIST && looks.is_power_of_two() {
+            highest_is(a, epoch, fresh_list(a, epoch).await?)?;
+        }
         for c in &mut others {
-            if let Some(now) = read(a, c.epoch).await? {
-                *c = now;
+            match read(a, c.epoch).await {
+                Ok(Some(now)) => *c = now,
+                // Says nothing new; if somebody deleted it, he claimed above us.
+                Ok(None) => {}
+                Err(DocError::Volume(e)) if e.is_not_found() => {}
+                Err(e) => return Err(e.into()),
             }
         }
     }
@@ -95,13 +141,13 @@ async fn others(a: &OpenArgs, listing: &Listing, epoch: Epoch) -> Result<Vec<Cla
     Ok(others)
 }
 
-/// `None`: there is no claim, or one without content.
-async fn read(a: &OpenArgs, epoch: Epoch) -> Result<Option<Claim>, OpenError> {
+/// `None`: it has no content. One that is listed and not found is an error: a host may remember for a while that a name
+/// was not there, and whoever claimed under it may lead.
+async fn read(a: &OpenArgs, epoch: Epoch) -> Result<Option<Claim>, DocError> {
     match docs::read::<Claim>(&*a.volume, &format!("{}/{}", a.spec.dir, names::claim(epoch))).await {
         Ok(claim) => Ok(Some(claim)),
         Err(DocError::Damaged { .. }) => Ok(None),
-        Err(DocError::Volume(e)) if e.is_not_found() => Ok(None),
-        Err(e) => Err(e.into()),
+        Err(e) => Err(e),
     }
 }
 

@@ -77,6 +77,8 @@ pub enum OpenError {
     Volume(#[from] VolumeError),
     #[error("{dir}: epoch {epoch} was claimed by another")]
     Outbid { dir: String, epoch: Epoch },
+    #[error("{dir}: a broker that was assigned later has claimed epoch {epoch}")]
+    Superseded { dir: String, epoch: Epoch },
     #[error("{dir}: the opening is no longer wanted")]
     Unwanted { dir: String },
     #[error("{dir}: {reason}")]
@@ -90,6 +92,8 @@ pub struct OpenArgs {
     pub config: StorageConfig,
     /// Epochs up to this one were used already, whatever a stale listing says.
     pub floor: Epoch,
+    /// The leader epoch of the assignment, where the cluster assigns.
+    pub assigned: Option<Epoch>,
     /// Makes names of temporary files unique.
     pub nonce: u64,
     /// Who claims: the holder of the lease under which the opening began, whatever lease stands when the claim is made. A
@@ -213,6 +217,7 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
         make_dirs(v, dir).await?;
     }
     let seen = listing.highest(|f| Some(f.epoch())).unwrap_or(Epoch(0));
+    claims::refuse_the_superseded(a, &listing).await?;
     let epoch = seen.max(a.floor).next();
     claims::claim(a, epoch).await?;
     a.still_wanted()?;
