@@ -90,6 +90,7 @@ mod tests {
         let topic = TopicImage {
             leaders: Vec::new(),
             epochs: Vec::new(),
+            disowned: Default::default(),
             name: "t".to_owned(),
             id: TopicId::default(),
             partitions: 2,

@@ -119,6 +119,7 @@ mod tests {
             let topic = TopicImage {
                 leaders: Vec::new(),
                 epochs: Vec::new(),
+                disowned: Default::default(),
                 name: name.to_owned(),
                 id,
                 partitions: 1,

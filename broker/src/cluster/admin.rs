@@ -171,8 +171,7 @@ impl Core {
     ) -> Result<Arc<TopicImage>, AdminError> {
         check_topic_name(&new.name)?;
         let NewTopic { name, partitions, overrides: configs } = new;
-        let topic =
-            TopicMeta { id, partitions, configs: configs.clone(), leaders: Vec::new(), epochs: Vec::new() };
+        let topic = TopicMeta { id, partitions, configs: configs.clone(), ..TopicMeta::default() };
         let ask = Ask::CreateTopic { name: name.clone(), id, partitions, configs };
         let until = tokio::time::Instant::now() + self.me.terms.lease * 3;
         loop {

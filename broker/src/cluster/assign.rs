@@ -2,7 +2,8 @@
 //!
 //! Promises: whoever leads under a lease that stands keeps what he has, but for what evening out moves; a partition
 //! whose leader's lease is over, or who is about to stop, goes to the same broker, if that is back, else to whoever leads least. Evening out
-//! moves a few at a time, and nothing while loads differ by no more than one, so that it comes to rest.
+//! moves a few at a time, and nothing while loads differ by no more than one, so that it comes to rest. A broker for which
+//! calls hang on the volume gets nothing, if others do better.
 //!
 //! Each new assignment of a partition has a leader epoch of its own, above all that the one before may have used: brokers
 //! that do not lead the partition show it to clients, which take an answer with a lower epoch, or with none, for old or
@@ -13,7 +14,7 @@ use super::layout::LeaseKey;
 use super::metadata::Metadata;
 use super::roster::View;
 use crate::types::Epoch;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How the groups' state is cut; the format of the data directory says so for ever.
 pub const SLOTS: u32 = 8;
@@ -51,7 +52,7 @@ fn with_epochs(m: &mut Metadata, change: impl FnOnce(&mut Metadata) -> bool) -> 
 }
 
 fn fill_places(m: &mut Metadata, roster: &View) -> bool {
-    let living: BTreeSet<LeaseKey> = roster.living().collect();
+    let living = roster.fit();
     let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
     let mut homeless = Vec::new();
     let mut changed = lengthen(m);
@@ -76,7 +77,7 @@ fn fill_places(m: &mut Metadata, roster: &View) -> bool {
 }
 
 fn even_places_out(m: &mut Metadata, roster: &View) -> bool {
-    let mut loads: BTreeMap<LeaseKey, usize> = roster.living().map(|k| (k, 0)).collect();
+    let mut loads: BTreeMap<LeaseKey, usize> = roster.fit().into_iter().map(|k| (k, 0)).collect();
     for leader in places(m).filter_map(|p| *p) {
         if let Some(n) = loads.get_mut(&leader) {
             *n += 1;
@@ -132,7 +133,7 @@ mod tests {
     fn metadata(partitions: i32, leaders: Vec<Option<LeaseKey>>) -> Metadata {
         let id = TopicId(uuid::Uuid::from_u128(1));
         let mut m = Metadata::default();
-        let topic = TopicMeta { id, partitions, configs: BTreeMap::new(), leaders, epochs: Vec::new() };
+        let topic = TopicMeta { id, partitions, leaders, ..TopicMeta::default() };
         m.topics.insert("t".into(), topic);
         m
     }

@@ -331,12 +331,12 @@ impl ControllerTask {
     /// `after`: the epoch that was found vacant.
     pub async fn take_office(&self, token: u64, after: Epoch) -> Result<Office, StartError> {
         let lease = &self.controller.lease;
-        let mut bid = Bid { me: &self.me, epoch: after.next(), is_won: false };
+        let mut bid = Bid { me: &self.me, epoch: after, is_won: false };
         let (office, metadata) = tokio::select! {
             biased;
             () = lease.until_ended(token) => return Err(lease_ended()),
             // Several steps, each of which may use up the limit.
-            r = tokio::time::timeout(self.write_limit * 3, self.found_office(token, after)) => {
+            r = tokio::time::timeout(self.write_limit * 3, self.found_office(token, &mut bid)) => {
                 r.map_err(|_| StartError::NoAnswer("becoming controller took too long".into()))??
             }
         };
@@ -355,13 +355,22 @@ impl ControllerTask {
         Ok(office)
     }
 
-    async fn found_office(&self, token: u64, after: Epoch) -> Result<(Office, Metadata), StartError> {
+    async fn found_office(&self, token: u64, bid: &mut Bid<'_>) -> Result<(Office, Metadata), StartError> {
         let lease = &self.controller.lease;
         let by = Candidate { broker: self.me.broker, incarnation: self.me.incarnation, lease: token };
-        let epoch = self.election.campaign(by, after).await.map_err(|e| match e {
-            ElectionError::Volume(e) => StartError::write(e),
-            ElectionError::Lost(_) => StartError::NoAnswer(e.to_string()),
-        })?;
+        let epoch = loop {
+            let after = bid.epoch;
+            bid.epoch = after.next();
+            let won = self.election.campaign(by, after).await.map_err(|e| match e {
+                ElectionError::Volume(e) => StartError::write(e),
+                ElectionError::Lost(_) => StartError::NoAnswer(e.to_string()),
+            })?;
+            // Of an epoch for which a bid was given up everybody was told that it is nobody's: who takes it now would be
+            // succeeded while he serves.
+            if won.0 > self.me.resigned.load(SeqCst) {
+                break won;
+            }
+        };
         let mut store = Store::new(self.env.clone(), epoch, self.me.incarnation);
         let mut metadata = store.inherit().await?;
         metadata.change += 1;
@@ -441,7 +450,7 @@ impl ControllerTask {
         for request in requests {
             request.apply(&mut draft, self.controller.defaults(), &self.controller.served_by_nobody(&roster));
         }
-        draft.answers.retain(|lease, _| !roster.is_over(*lease));
+        draft.forget(|lease| roster.is_over(lease));
         assign::fill(&mut draft, &roster);
         let changed = draft != *before;
         if changed {

@@ -3,6 +3,7 @@
 use super::admin::Changes;
 use super::controller::{Controller, ControllerTask};
 use super::deleter::Deleter;
+use super::disown::Disowner;
 use super::election::ClaimFiles;
 use super::error::StartError;
 use super::files;
@@ -69,14 +70,19 @@ impl Core {
         store::check_readable(&env).await?;
         let me = Arc::new(identify(&env, config, terms).await?);
         let watch = Watch::default();
+        let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
+        let roster = Roster::new(env.clone(), me.clone(), lease.clone());
+        let mut seat = Seat { env: env.clone(), me: me.broker, unreadable: None };
         if !matches!(found, Found::Fresh) {
-            membership::refuse_the_living(&env, &me, &watch).await?;
+            tokio::select! {
+                biased;
+                r = membership::refuse_the_living(&env, &me, &watch) => r?,
+                () = look_meanwhile(&roster, &mut seat, terms) => {}
+            }
         }
         let cluster_id = format::make(&env, found, terms, config.cluster_dir.is_some()).await?.cluster_id;
 
-        let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
         let held = first_lease(&env, &me, &watch, &lease).await?;
-        let roster = Roster::new(env.clone(), me.clone(), lease.clone());
         let engine = make(Arc::new(ClusterFence { lease: lease.clone(), roster: roster.clone() }));
         let hurry = Arc::new(Notify::new());
         let (rest, resting) = watch::channel(false);
@@ -133,10 +139,16 @@ impl Core {
             queue: asked,
             limit: config.storage.sync_timeout,
         };
-        let raised = Raised { me: me.clone(), lease: lease.clone(), changes, partitions: engine.clone() };
+        let raised = Raised {
+            me: me.clone(),
+            lease: lease.clone(),
+            changes: changes.clone(),
+            partitions: engine.clone(),
+        };
+        let disowner = Disowner { me: me.clone(), lease: lease.clone(), changes, partitions: engine.clone() };
         let mut task = ControllerTask {
             env: env.clone(),
-            seat: Seat { env: env.clone(), me: me.broker, unreadable: None },
+            seat,
             roster: roster.clone(),
             me,
             controller: controller.clone(),
@@ -159,6 +171,7 @@ impl Core {
             vital.spawn("the following of the controller", until_stopped(stopping.clone(), follower.run())),
             vital.spawn("the asking of the controller", until_stopped(stopping.clone(), asker.run())),
             vital.spawn("the telling of leader epochs", until_stopped(stopping.clone(), raised.run())),
+            vital.spawn("the giving up of what hangs", until_stopped(resting.clone(), disowner.run())),
             vital.spawn("the deleter of topics", until_stopped(resting.clone(), deleter.run())),
             vital.spawn("the care for partitions", until_stopped(resting, engine.clone().run())),
         ];
@@ -266,7 +279,17 @@ async fn identify(env: &Env, config: &BrokerConfig, terms: LeaseTerms) -> Result
         requests,
         resigned: AtomicU32::new(0),
         leaving: AtomicBool::new(false),
+        stuck: AtomicBool::new(false),
     })
+}
+
+/// What a start waits for anyway is time in which others can be seen to be dead as well. Never returns.
+async fn look_meanwhile(roster: &Roster, seat: &mut Seat, terms: LeaseTerms) {
+    loop {
+        tokio::time::sleep(terms.beat()).await;
+        roster.round().await;
+        seat.look(terms.lease).await;
+    }
 }
 
 async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> Result<Held, StartError> {

@@ -5,7 +5,7 @@
 //! therefore see half of two records, which the checksum tells.
 //!
 //! ```text
-//!   0  magic "HWHB"         24  sequence u64           44  flags u16 (bit 0: relinquished, 1: leaving)
+//!   0  magic "HWHB"         24  sequence u64           44  flags u16 (bit 0: relinquished, 1: leaving, 2: stuck)
 //!   4  version u16          32  lease ms u32           46  address length u16
 //!   6  (zero) u16           36  resigned epoch u32     48  domain length u16
 //!   8  incarnation 16       40  broker id i32          50  lease number u32
@@ -26,6 +26,7 @@ const MAGIC: &[u8; 4] = b"HWHB";
 const VERSION: u16 = 2;
 const RELINQUISHED: u16 = 1;
 const LEAVING: u16 = 2;
+const STUCK: u16 = 4;
 const MAX_ADDRESS: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(crate) struct Heartbeat {
     pub relinquished: bool,
     /// The writer is about to stop: what it leads is to go to others.
     pub leaving: bool,
+    /// A call of the writer's has hung on the volume for longer than the watchdog allows: what can be led elsewhere is.
+    pub stuck: bool,
 }
 
 impl Heartbeat {
@@ -74,7 +77,8 @@ impl Heartbeat {
         b.extend_from_slice(&self.resigned.0.to_le_bytes());
         b.extend_from_slice(&self.broker.0.to_le_bytes());
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
-        let flags = flag(self.relinquished, RELINQUISHED) | flag(self.leaving, LEAVING);
+        let flags =
+            flag(self.relinquished, RELINQUISHED) | flag(self.leaving, LEAVING) | flag(self.stuck, STUCK);
         b.extend_from_slice(&flags.to_le_bytes());
         b.extend_from_slice(&(address.len() as u16).to_le_bytes());
         b.extend_from_slice(&(domain.len() as u16).to_le_bytes());
@@ -114,6 +118,7 @@ impl Heartbeat {
             broker: BrokerId(i32::from_le_bytes(field(b, 40)?)),
             relinquished: u16::from_le_bytes(field(b, 44)?) & RELINQUISHED != 0,
             leaving: u16::from_le_bytes(field(b, 44)?) & LEAVING != 0,
+            stuck: u16::from_le_bytes(field(b, 44)?) & STUCK != 0,
             lease_number: u32::from_le_bytes(field(b, 50)?),
             office: Some(office).filter(|(epoch, _)| epoch.0 > 0),
             requests: u32::from_le_bytes(field(b, 66)?),
@@ -149,6 +154,7 @@ mod tests {
                 resigned: Epoch(load),
                 relinquished,
                 leaving: load % 2 == 1,
+                stuck: load % 3 == 1,
             },
         )
     }
@@ -193,6 +199,7 @@ mod tests {
             resigned: Epoch(0),
             relinquished: false,
             leaving: false,
+            stuck: false,
         };
         assert_eq!(Heartbeat::decode(&long.encode()).map(|h| h.domain), Some(String::new()));
     }

@@ -3,6 +3,7 @@
 use super::layout::LeaseKey;
 use super::metadata::{Metadata, TopicMeta};
 use crate::config::TopicConfig;
+use crate::storage::Assignment;
 use crate::types::{BrokerId, Epoch, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct TopicImage {
     pub(crate) leaders: Vec<Option<LeaseKey>>,
     /// The leader epoch from which on each of them opens its partition; may be shorter.
     pub(crate) epochs: Vec<Epoch>,
+    /// [`TopicMeta::disowned`].
+    pub(crate) disowned: BTreeMap<i32, BTreeMap<LeaseKey, Epoch>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,15 +53,17 @@ impl ClusterImage {
     }
 
     /// What is assigned under the lease `mine`: partitions by topic id and index, and slots, whose topic id is nil.
-    /// With the leader epoch from which on each is to be opened.
-    pub(super) fn assigned(&self, mine: LeaseKey) -> BTreeMap<(TopicId, i32), Epoch> {
-        let of = |id: TopicId, leaders: &[Option<LeaseKey>], epochs: &[Epoch]| {
+    pub(super) fn assigned(&self, mine: LeaseKey) -> BTreeMap<(TopicId, i32), Assignment> {
+        let of = |leaders: &'_ [Option<LeaseKey>]| {
             let led = (0i32..).zip(leaders).filter(|(_, l)| **l == Some(mine));
-            let from = |index: i32| epochs.get(index as usize).copied().unwrap_or_default();
-            led.map(|(index, _)| ((id, index), from(index))).collect::<Vec<_>>()
+            led.map(|(index, _)| index).collect::<Vec<_>>()
         };
-        let topics = self.topics.values().flat_map(|t| of(t.id, &t.leaders, &t.epochs));
-        topics.chain(of(TopicId::default(), &self.slots, &[])).collect()
+        let topics = self
+            .topics
+            .values()
+            .flat_map(|t| of(&t.leaders).into_iter().map(|index| ((t.id, index), t.assignment(index))));
+        let slots = of(&self.slots).into_iter();
+        topics.chain(slots.map(|index| ((TopicId::default(), index), Assignment::default()))).collect()
     }
 
     /// The picture of `m`. Topics that are as in `self` are shared with it.
@@ -97,6 +102,7 @@ impl TopicImage {
             config,
             leaders: topic.leaders.clone(),
             epochs: topic.epochs.clone(),
+            disowned: topic.disowned.clone(),
         }
     }
 
@@ -111,11 +117,21 @@ impl TopicImage {
         usize::try_from(index).ok().and_then(|i| self.epochs.get(i).copied()).unwrap_or_default()
     }
 
+    /// What its leader is told.
+    fn assignment(&self, index: i32) -> Assignment {
+        let disowned = self.disowned.get(&index).into_iter().flatten();
+        Assignment {
+            epoch: self.epoch(index),
+            disowned: disowned.map(|(lease, below)| (lease.holder(), *below)).collect(),
+        }
+    }
+
     fn shows(&self, topic: &TopicMeta) -> bool {
         self.id == topic.id
             && self.partitions == topic.partitions
             && self.overrides == topic.configs
             && self.leaders == topic.leaders
             && self.epochs == topic.epochs
+            && self.disowned == topic.disowned
     }
 }

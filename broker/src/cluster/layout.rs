@@ -50,6 +50,11 @@ impl LeaseKey {
         format!("{BROKERS}/{}-{:08x}.heartbeat", self.broker, self.number)
     }
 
+    /// As claims name it ([`crate::storage::Fence::holder`]).
+    pub fn holder(self) -> String {
+        format!("{}-{:08x}", self.broker, self.number)
+    }
+
     pub fn death_record(self) -> String {
         format!("{BROKERS}/{}-{:08x}.dead", self.broker, self.number)
     }

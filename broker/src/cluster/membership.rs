@@ -48,6 +48,8 @@ pub(super) struct Identity {
     pub resigned: AtomicU32,
     /// This broker is about to stop.
     pub leaving: AtomicBool,
+    /// A call has hung on the volume for longer than the watchdog allows.
+    pub stuck: AtomicBool,
     /// The last change of the metadata that is shown here, with the epoch of the controller that made it.
     pub shown: Mutex<(Epoch, u64)>,
     /// The lease under which requests were made of the controller, and how many.
@@ -70,6 +72,7 @@ impl Identity {
             requests: Some(*self.requests.lock()).filter(|(of, _)| *of == lease).map_or(0, |(_, n)| n),
             relinquished,
             leaving: self.leaving.load(SeqCst),
+            stuck: self.stuck.load(SeqCst),
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Stamp {
     pub by: Candidate,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopicMeta {
     pub id: TopicId,
@@ -63,6 +63,10 @@ pub(crate) struct TopicMeta {
     /// As long as `leaders`, or shorter: then it is 0, and not known. See [`super::assign`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<Epoch>,
+    /// By partition: who gave it up because the volume did not answer him, though his lease may stand, and from which leader
+    /// epoch on a claim of his counts again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disowned: BTreeMap<i32, BTreeMap<LeaseKey, Epoch>>,
 }
 
 impl Default for Metadata {
@@ -187,6 +191,30 @@ impl Metadata {
         }
     }
 
+    /// Who leads these partitions under `lease` gave them up, for good below the epoch named with each. They have no
+    /// leader then. What was assigned meanwhile, or deleted, stays as it is.
+    pub fn disown(&mut self, lease: LeaseKey, partitions: &[(TopicId, i32, Epoch)]) {
+        let mut topics: BTreeMap<TopicId, &mut TopicMeta> =
+            self.topics.values_mut().map(|t| (t.id, t)).collect();
+        for (id, number, below) in partitions {
+            let (Some(topic), Ok(index)) = (topics.get_mut(id), usize::try_from(*number)) else { continue };
+            let is_same = topic.epochs.get(index).is_some_and(|shown| shown < below);
+            if let Some(leader) = topic.leaders.get_mut(index).filter(|l| is_same && **l == Some(lease)) {
+                *leader = None;
+                topic.disowned.entry(*number).or_default().insert(lease, *below);
+            }
+        }
+    }
+
+    /// Forgets what was said of leases that are over: that they are says more.
+    pub fn forget(&mut self, is_over: impl Fn(LeaseKey) -> bool) {
+        self.answers.retain(|lease, _| !is_over(*lease));
+        for topic in self.topics.values_mut() {
+            topic.disowned.values_mut().for_each(|by| by.retain(|lease, _| !is_over(*lease)));
+            topic.disowned.retain(|_, by| !by.is_empty());
+        }
+    }
+
     pub fn topic_mut(&mut self, name: &str) -> Result<&mut TopicMeta, AdminError> {
         self.topics.get_mut(name).ok_or_else(|| AdminError::UnknownTopic(name.into()))
     }
@@ -206,13 +234,7 @@ mod tests {
     use super::*;
 
     fn topic(n: u128, partitions: i32) -> TopicMeta {
-        TopicMeta {
-            id: TopicId(uuid::Uuid::from_u128(n)),
-            partitions,
-            configs: BTreeMap::new(),
-            leaders: Vec::new(),
-            epochs: Vec::new(),
-        }
+        TopicMeta { id: TopicId(uuid::Uuid::from_u128(n)), partitions, ..TopicMeta::default() }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod assign;
 mod controller;
 mod core;
 mod deleter;
+mod disown;
 mod election;
 mod error;
 mod files;

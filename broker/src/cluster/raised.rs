@@ -47,7 +47,7 @@ impl Raised {
         let assigned = self.changes.controller.image().assigned(lease);
         let led = assigned.into_iter().filter(|((topic, _), _)| *topic != TopicId::default());
         let now =
-            led.map(|((topic, index), shown)| (topic, index, self.partitions.led_in(topic, index), shown));
+            led.map(|((topic, index), a)| (topic, index, self.partitions.led_in(topic, index), a.epoch));
         let raised =
             now.filter_map(|(topic, index, now, shown)| Some((topic, index, now.filter(|e| *e > shown)?)));
         raised.take(AT_ONCE).collect()

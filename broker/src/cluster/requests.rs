@@ -59,6 +59,11 @@ pub(super) enum Ask {
         lease: LeaseKey,
         epochs: Vec<(TopicId, i32, Epoch)>,
     },
+    /// Who leads under `lease` gave these partitions up, below these epochs for good: the volume does not answer him.
+    Disown {
+        lease: LeaseKey,
+        partitions: Vec<(TopicId, i32, Epoch)>,
+    },
 }
 
 impl Ask {
@@ -78,10 +83,7 @@ impl Ask {
                 if m.deleting.iter().any(|(id, old)| *old == name && !served_by_nobody.contains(id)) {
                     return Err(AdminError::StillServed(name));
                 }
-                m.create_topic(
-                    &name,
-                    TopicMeta { id, partitions, configs, leaders: Vec::new(), epochs: Vec::new() },
-                )
+                m.create_topic(&name, TopicMeta { id, partitions, configs, ..TopicMeta::default() })
             }
             Ask::DeleteTopic { name, id } => match m.topics.get(&name) {
                 Some(topic) if id.is_none_or(|id| id == topic.id) => m.delete_topic(&name).map(|_| ()),
@@ -102,6 +104,10 @@ impl Ask {
             }
             Ask::RaiseEpochs { lease, epochs } => {
                 m.raise_epochs(lease, &epochs);
+                Ok(())
+            }
+            Ask::Disown { lease, partitions } => {
+                m.disown(lease, &partitions);
                 Ok(())
             }
         }

@@ -74,6 +74,19 @@ impl View {
         alive.filter(|m| !m.is_leaving()).map(|m| m.key)
     }
 
+    /// Those of them that the volume answers; all if it answers nobody.
+    pub(super) fn fit(&self) -> BTreeSet<LeaseKey> {
+        let stuck = |key: &LeaseKey| {
+            self.members.get(&key.broker).is_some_and(|m| m.beat.as_ref().is_some_and(|b| b.stuck))
+        };
+        let fit: BTreeSet<LeaseKey> = self.living().filter(|key| !stuck(key)).collect();
+        if fit.is_empty() {
+            self.living().collect()
+        } else {
+            fit
+        }
+    }
+
     /// Whether who holds the lease is about to stop.
     pub(super) fn is_leaving(&self, key: LeaseKey) -> bool {
         self.members.get(&key.broker).is_some_and(|m| m.key == key && m.is_leaving())

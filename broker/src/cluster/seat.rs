@@ -22,6 +22,15 @@ pub(super) struct Seat {
     pub unreadable: Option<(Epoch, Duration)>,
 }
 
+/// The highest claim.
+enum Highest {
+    None,
+    /// It is listed, and not there: a cache, or a race. Says nothing.
+    Gone,
+    Unreadable(Epoch),
+    By(LeaseKey, Epoch),
+}
+
 impl Seat {
     /// The highest epoch that was claimed, if whoever claimed it is no controller any more; 0 if nobody ever did.
     ///
@@ -31,27 +40,42 @@ impl Seat {
             return Ok(None);
         }
         let limit = lease.terms().lease;
+        let (highest, is_vacant) = match self.highest(limit).await? {
+            Highest::None => (Epoch(0), true),
+            Highest::Gone => return Ok(None),
+            // Our own: of an earlier lease, or one that we gave up under this one.
+            Highest::By(by, epoch) => {
+                (epoch, by.broker == self.me || roster.is_over(by) || roster.resigned(by) >= epoch)
+            }
+            Highest::Unreadable(epoch) => (epoch, roster.is_alone(self.me) || self.has_lapsed(epoch, limit)),
+        };
+        Ok(is_vacant.then_some(highest))
+    }
+
+    /// Looks, so that a claim that nobody can read has been seen for some time when it matters.
+    pub async fn look(&mut self, limit: Duration) {
+        if let Ok(Highest::Unreadable(epoch)) = self.highest(limit).await {
+            self.has_lapsed(epoch, limit);
+        }
+    }
+
+    async fn highest(&self, limit: Duration) -> Result<Highest, VolumeError> {
         let names = files::fresh_names(&self.env, layout::CONTROLLER);
         let names = files::within(limit, "list", layout::CONTROLLER, names).await?;
         let Some(highest) = names.iter().filter_map(|n| layout::parse_claim(n)).max() else {
-            return Ok(Some(Epoch(0)));
+            return Ok(Highest::None);
         };
         let path = layout::claim(highest);
         let read = files::within(limit, "read", &path, files::read(&*self.env.volume, &path)).await;
         let bytes = match read {
             Ok(bytes) => bytes,
-            Err(e) if e.is_not_found() => return Ok(None),
+            Err(e) if e.is_not_found() => return Ok(Highest::Gone),
             Err(e) => return Err(e),
         };
         let by = serde_json::from_slice::<Candidate>(&bytes).ok();
         let by =
             by.and_then(|by| Some(LeaseKey { broker: by.broker, number: u32::try_from(by.lease).ok()? }));
-        let is_vacant = match by {
-            // Our own: of an earlier lease, or one that we gave up under this one.
-            Some(by) => by.broker == self.me || roster.is_over(by) || roster.resigned(by) >= highest,
-            None => roster.is_alone(self.me) || self.has_lapsed(highest, limit),
-        };
-        Ok(is_vacant.then_some(highest))
+        Ok(by.map_or(Highest::Unreadable(highest), |by| Highest::By(by, highest)))
     }
 
     fn has_lapsed(&mut self, claim: Epoch, after: Duration) -> bool {

@@ -15,7 +15,7 @@ use super::error::StartError;
 use super::partitions::Partitions;
 use crate::config::{BrokerConfig, TopicConfig};
 use crate::rt::{Clock, Entropy, Env, Host, HostLock, LockError, SeededEntropy};
-use crate::storage::PartitionSpec;
+use crate::storage::{Assignment, PartitionSpec};
 use crate::types::{BrokerId, Epoch, TopicId};
 use crate::volume::{Class, EntryKind, MemVolume, Volume};
 use async_trait::async_trait;
@@ -87,6 +87,9 @@ struct Told {
     assigned: Mutex<BTreeSet<(TopicId, i32)>>,
     /// What it is said to lead, and in which epoch.
     led_in: Mutex<BTreeMap<(TopicId, i32), Epoch>>,
+    /// For which of its partitions calls hang, and the first epoch of their next assignments.
+    stuck: Mutex<BTreeMap<(TopicId, i32), Epoch>>,
+    disowned: Mutex<BTreeMap<(TopicId, i32), Epoch>>,
     reconfigured: Mutex<Vec<(TopicId, Arc<TopicConfig>)>>,
     drops: AtomicUsize,
     /// The next drop panics.
@@ -101,8 +104,18 @@ impl Partitions for Told {
     fn know(&self, spec: PartitionSpec) {
         self.attached.lock().insert((spec.topic_id, spec.index), spec);
     }
-    fn assign(&self, wanted: BTreeMap<(TopicId, i32), Epoch>) {
+    fn assign(&self, wanted: BTreeMap<(TopicId, i32), Assignment>) {
+        self.disowned.lock().retain(|key, from| wanted.get(key).is_some_and(|a| a.epoch < *from));
         *self.assigned.lock() = wanted.into_keys().collect();
+    }
+    fn is_stuck(&self) -> bool {
+        !self.stuck.lock().is_empty()
+    }
+    fn disown_stuck(&self) {
+        self.disowned.lock().append(&mut self.stuck.lock().clone());
+    }
+    fn disowned(&self) -> Vec<(TopicId, i32, Epoch)> {
+        self.disowned.lock().iter().map(|((id, index), from)| (*id, *index, *from)).collect()
     }
     fn led_in(&self, topic: TopicId, index: i32) -> Option<Epoch> {
         self.led_in.lock().get(&(topic, index)).copied()

@@ -175,6 +175,15 @@ pub enum DeleteRecordsError {
     Storage(String),
 }
 
+/// What the cluster says of a partition that this broker is to lead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignment {
+    /// The leader epoch from which on it is to be opened.
+    pub epoch: Epoch,
+    /// Who gave it up without being able to say so in his claim: his claims below that epoch hold nobody up.
+    pub disowned: Vec<(String, Epoch)>,
+}
+
 /// One line of what a partition is and does, for status pages and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionStatus {

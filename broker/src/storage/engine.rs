@@ -14,6 +14,7 @@ use crate::volume::Volume;
 use futures::stream::StreamExt;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -42,7 +43,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     partitions: RwLock<BTreeMap<(TopicId, i32), Arc<Partition>>>,
     /// What the cluster assigned to this broker, also of partitions that are not known yet.
-    assigned: RwLock<BTreeMap<(TopicId, i32), Epoch>>,
+    assigned: RwLock<BTreeMap<(TopicId, i32), Assignment>>,
 }
 
 impl Engine {
@@ -85,18 +86,18 @@ impl Engine {
             let mut all = self.partitions.write();
             all.entry(key).or_insert_with(|| Partition::new(spec, self.shared.clone(), true)).clone()
         };
-        let assigned = self.assigned.read().get(&key).copied();
+        let assigned = self.assigned.read().get(&key).cloned();
         partition.assign(assigned);
         partition
     }
 
     /// Says which partitions this broker is to lead under its present lease, and from which leader epoch on each is to
     /// be opened; it gives all others up.
-    pub fn assign(&self, wanted: BTreeMap<(TopicId, i32), Epoch>) {
+    pub fn assign(&self, wanted: BTreeMap<(TopicId, i32), Assignment>) {
         let before = std::mem::replace(&mut *self.assigned.write(), wanted.clone());
         let gone = before.keys().filter(|key| !wanted.contains_key(key)).map(|key| (key, None));
-        let new = wanted.iter().filter(|(key, epoch)| before.get(key) != Some(epoch));
-        for (key, assigned) in gone.chain(new.map(|(key, epoch)| (key, Some(*epoch)))) {
+        let new = wanted.iter().filter(|(key, assigned)| before.get(key) != Some(*assigned));
+        for (key, assigned) in gone.chain(new.map(|(key, assigned)| (key, Some(assigned.clone())))) {
             if let Some(p) = self.get(key.0, key.1) {
                 p.assign(assigned);
             }
@@ -114,6 +115,24 @@ impl Engine {
     fn of_topic(&self, topic: TopicId) -> Vec<Arc<Partition>> {
         let all = self.partitions.read();
         all.range((topic, i32::MIN)..=(topic, i32::MAX)).map(|(_, p)| p.clone()).collect()
+    }
+
+    /// Whether a call hangs on the volume, for any partition.
+    pub fn is_stuck(&self) -> bool {
+        self.partitions.read().values().any(|p| p.stuck.load(Relaxed) > 0)
+    }
+
+    /// Gives up the partitions of topics for which a call hangs.
+    pub fn disown_stuck(&self) {
+        self.all().iter().filter(|p| p.spec.topic_id != TopicId::default()).for_each(|p| p.disown());
+    }
+
+    /// What was given up under the present assignments, each with the epoch from which on another one counts.
+    pub fn disowned(&self) -> Vec<(TopicId, i32, Epoch)> {
+        let all = self.partitions.read();
+        let disowned =
+            all.iter().filter_map(|((id, index), p)| Some((*id, *index, p.state.lock().disowned?)));
+        disowned.collect()
     }
 
     /// Live change of a topic's configuration.

@@ -1,12 +1,13 @@
 //! A partition's openings and its clean end.
 
-use super::api::AppendError;
+use super::api::{AppendError, Assignment};
 use super::committer::{self, LogWriter};
 use super::guarded::{contained, guarded_while, Failure};
 use super::partition::{Incarnation, Life, MetaWriter, Partition, State, View};
 use super::queue::Leader;
 use super::recovery::{self, OpenArgs, OpenError, Opened};
 use super::segment::{Active, Segment};
+use crate::reached;
 use crate::types::{Epoch, Offset, Pos};
 use crate::volume::{Volume, VolumeError};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -82,7 +83,7 @@ impl Partition {
                 Err(Attempt::Stuck(drain)) => {
                     self.note_failed_open(generation, "the volume does not answer".into());
                     self.say_given_up().await;
-                    drain.await;
+                    self.drained_of(drain).await;
                 }
             }
             if self.state.lock().generation != generation {
@@ -106,19 +107,27 @@ impl Partition {
     async fn attempt(self: &Arc<Self>, token: u64, generation: u64) -> Result<Opened, Attempt> {
         let this = self.clone();
         let progress = Arc::new(AtomicU64::new(0));
-        let from = self.state.lock().from;
+        let (from, disowned) = {
+            let state = self.state.lock();
+            (state.from, state.disowned_by_others.clone())
+        };
         let args = OpenArgs {
             volume: self.shared.volume.clone(),
             spec: self.spec.clone(),
             config: self.shared.config.clone(),
             floor: (*self.floor.lock()).max(Epoch(from.0.saturating_sub(1))),
+            disowned,
             assigned: Some(from).filter(|from| *from > Epoch::default()),
             nonce: self.shared.entropy.u64(),
             holder: self.shared.fence.holder(token),
             fence: self.shared.fence.clone(),
             on_claim: Arc::new({
                 let this = self.clone();
-                move |epoch| *this.claimed.lock() = Some((token, epoch))
+                move |epoch| {
+                    let mut last = this.claimed.lock();
+                    // A create of an earlier attempt may return after later ones: it is not the last claim then.
+                    *last = (*last).max(Some((token, epoch)));
+                }
             }),
             now: self.shared.clock.wall_ms(),
             relaxed: !self.config().durable(),
@@ -236,11 +245,21 @@ impl Partition {
     /// Taken away, the partition closes cleanly, and then says so where its successor looks: who was told to lead it
     /// waits for that, or for the end of this broker's lease.
     ///
-    /// `assigned`: the leader epoch from which on it is to be opened; `None`: it is not this broker's to lead.
-    pub(super) fn assign(self: &Arc<Self>, assigned: Option<Epoch>) {
+    /// `None`: it is not this broker's to lead.
+    pub(super) fn assign(self: &Arc<Self>, assigned: Option<Assignment>) {
         {
             let mut state = self.state.lock();
-            state.from = assigned.unwrap_or(state.from);
+            let void = state.disowned.filter(|from| assigned.as_ref().is_some_and(|a| a.epoch < *from));
+            if void.is_some() {
+                return;
+            }
+            if state.disowned.take().is_some() {
+                // It is another assignment, or none.
+                state.assigned = false;
+            }
+            let assigned = assigned.map(|a| {
+                (state.from, state.disowned_by_others) = (a.epoch, a.disowned);
+            });
             let assigned = assigned.is_some();
             if std::mem::replace(&mut state.assigned, assigned) == assigned {
                 return;
@@ -253,6 +272,27 @@ impl Partition {
                 (Life::Abandoned | Life::Relinquished, _) | (_, true) => return,
                 (_, false) => drop(tokio::spawn(self.clone().hand_over())),
             }
+        }
+        self.announce();
+    }
+
+    /// Gives the partition up, for good under its present assignment, if a call for it hangs: another broker may do better
+    /// (design: *Takeover*). What hangs may land later, like that of a process that died; its epoch will be sealed.
+    pub(super) fn disown(&self) {
+        {
+            let mut state = self.state.lock();
+            let hangs = matches!(state.life, Life::Stalled(_) | Life::Opening { failing: Some(_) })
+                && self.stuck.load(Relaxed) > 0
+                && state.attempts == 0;
+            if !state.assigned || !self.assignable || !hangs {
+                return;
+            }
+            reached!("disowned");
+            tracing::warn!(partition = %self.spec.dir, "the volume does not answer; giving the partition up to another broker");
+            state.disowned = Some(state.from.of_next_assignment());
+            self.end_life(&mut state, Life::Relinquished, AppendError::NotLeader);
+            self.end_stall(&mut state);
+            self.view.store(None);
         }
         self.announce();
     }

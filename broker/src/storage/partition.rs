@@ -22,7 +22,7 @@ use crate::types::{Epoch, Offset, Pos};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -109,6 +109,10 @@ pub(super) struct State {
     pub assigned: bool,
     /// The leader epoch from which on it is to be opened.
     pub from: Epoch,
+    /// [`Assignment::disowned`].
+    pub disowned_by_others: Vec<(String, Epoch)>,
+    /// Given up for good under the present assignment: it is opened again under one from this epoch on.
+    pub disowned: Option<Epoch>,
     /// The last epoch in which this process led it.
     pub led: Epoch,
     /// Attempts to open that are under way, those included that were given up and have yet to notice.
@@ -127,9 +131,11 @@ pub struct Partition {
     watchers: Mutex<Watchers>,
     visible: AtomicU64,
     pub(super) leo: AtomicI64,
+    /// Calls for this partition that outlasted the watchdog and have not come back.
+    pub(super) stuck: AtomicU32,
     /// The highest epoch that this process has used here.
     pub(super) floor: Mutex<Epoch>,
-    /// The last claim that this process made here, with the token of its lease.
+    /// The highest claim that this process made here under its last lease that made one, with that lease's token.
     pub(super) claimed: Mutex<Option<(u64, Epoch)>>,
     /// The highest high watermark that this process has shown, in whatever life.
     pub(super) shown: AtomicI64,
@@ -170,6 +176,8 @@ impl Partition {
                 stalled: false,
                 assigned: !assignable,
                 from: Epoch::default(),
+                disowned_by_others: Vec::new(),
+                disowned: None,
                 led: Epoch::default(),
                 attempts: 0,
             }),
@@ -178,6 +186,7 @@ impl Partition {
             watchers: Mutex::default(),
             visible: AtomicU64::new(0),
             leo: AtomicI64::new(0),
+            stuck: AtomicU32::new(0),
             floor: Mutex::new(Epoch(0)),
             claimed: Mutex::new(None),
             shown: AtomicI64::new(0),
@@ -405,7 +414,7 @@ impl Partition {
         if let Failure::Stuck(drain) = failure {
             // The call is still out there: nothing is asked of the volume for this partition before it
             // has come back, one way or the other.
-            drain.await;
+            self.drained_of(drain).await;
         }
         let mut state = self.state.lock();
         if state.generation == generation {
@@ -414,6 +423,13 @@ impl Partition {
                 self.begin_open(&mut state, Some(why));
             }
         }
+    }
+
+    /// Waits for a call that outlasted the watchdog.
+    pub(super) async fn drained_of(&self, call: futures::future::BoxFuture<'static, ()>) {
+        self.stuck.fetch_add(1, Relaxed);
+        call.await;
+        self.stuck.fetch_sub(1, Relaxed);
     }
 
     /// Replaces the life, failing everybody who waits. The caller announces it after unlocking.
@@ -462,7 +478,9 @@ impl Partition {
     /// The lease ended, and with it what was assigned under it.
     pub(super) fn drop_with_lease(&self) {
         if self.assignable {
-            self.state.lock().assigned = false;
+            let mut state = self.state.lock();
+            (state.assigned, state.disowned) = (false, None);
+            drop(state);
             self.drop_now(Life::Relinquished);
         } else {
             self.drop_now(Life::Closed);

@@ -57,10 +57,7 @@ fn all_well() -> Facts {
     let mut m = Metadata { change: 5, slots: vec![Some(key(1, 4))], ..Metadata::default() };
     m.controller = Some(Stamp { epoch: Epoch(3), by: candidate(key(1, 4)) });
     let leaders = vec![Some(key(1, 4)), Some(key(2, 1))];
-    m.topics.insert(
-        "t".into(),
-        TopicMeta { id: TOPIC, partitions: 2, configs: BTreeMap::new(), leaders, epochs: Vec::new() },
-    );
+    m.topics.insert("t".into(), TopicMeta { id: TOPIC, partitions: 2, leaders, ..TopicMeta::default() });
     f.metadata = Some(m);
     f.glances.insert(slots().remove(0), Ok(Some(claimed(key(1, 4), 2, Some(2)))));
     f.glances.insert(dir(0), Ok(Some(claimed(key(1, 4), 7, Some(7)))));

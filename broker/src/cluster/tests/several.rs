@@ -272,3 +272,52 @@ fn many_brokers_do_not_read_each_others_heartbeats_all_the_time() {
         assert!(a_second < 40 * u64::from(READS + 4), "{a_second}");
     });
 }
+
+#[test]
+fn what_hangs_for_a_living_leader_goes_to_another() {
+    story(async {
+        let w = World::new(49);
+        let machines = [w.machine("a"), w.machine("b"), w.machine("c")];
+        let first = w.start(&machines[0], 1).await.expect("starts");
+        let second = w.start(&machines[1], 2).await.expect("starts");
+        let third = w.start(&machines[2], 3).await.expect("starts");
+        let id = first.create("orders").await.expect("created");
+        shared_out(&w, &[&first, &second, &third], 1).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let all = [&first, &second, &third];
+        let leader = all.iter().position(|p| p.assigned().contains(&(id, 0))).expect("led");
+        let epoch = || {
+            let image = first.core().controller.image();
+            image.topic("orders").map_or(0, |t| t.epoch(0).0)
+        };
+        let before = epoch();
+        let stuck = BTreeMap::from([((id, 0), Epoch(before).of_next_assignment())]);
+        *all[leader].told.stuck.lock() = stuck.clone();
+        eventually("another leads it, in a later assignment", || async {
+            let led = |p: &Process| p.assigned().contains(&(id, 0));
+            !led(all[leader]) && all.iter().any(|p| led(p)) && epoch() > before
+        })
+        .await;
+        assert!(all[leader].told.disowned.lock().is_empty(), "it is no longer asked for");
+        // For as long as anything hangs, it gets nothing back.
+        let kept = all[leader].assigned().len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(all[leader].assigned().len() <= kept);
+        all[leader].told.stuck.lock().clear();
+        eventually("then the load is even again", || async {
+            all.iter().all(|p| (3..=4).contains(&p.assigned().len()))
+        })
+        .await;
+
+        // Where all hang, nobody does better, once each knows it of the others.
+        for p in all {
+            let places = p.assigned().into_iter().filter(|(topic, _)| *topic == id);
+            *p.told.stuck.lock() = places.map(|place| (place, Epoch(1 << 20))).collect();
+        }
+        tokio::time::sleep(LEASE).await;
+        let before: Vec<Places> = all.iter().map(|p| p.assigned()).collect();
+        assert_eq!(before.iter().map(|places| places.len()).sum::<usize>(), 10);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(all.iter().map(|p| p.assigned()).collect::<Vec<_>>(), before);
+    });
+}

@@ -93,7 +93,7 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
     let mut pause = POLL.0;
     let mut looks = 0u32;
     loop {
-        others.retain(|c| !c.relinquished && !a.fence.is_over(&c.holder));
+        others.retain(|c| !c.relinquished && !is_disowned(a, c) && !a.fence.is_over(&c.holder));
         if others.is_empty() {
             break;
         }
@@ -149,6 +149,11 @@ async fn read(a: &OpenArgs, epoch: Epoch) -> Result<Option<Claim>, DocError> {
         Err(DocError::Damaged { .. }) => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// Whether whoever made the claim told the cluster, and not the directory, that he gave the partition up.
+fn is_disowned(a: &OpenArgs, claim: &Claim) -> bool {
+    a.disowned.iter().any(|(holder, below)| *holder == claim.holder && claim.epoch < *below)
 }
 
 fn highest_is(a: &OpenArgs, epoch: Epoch, listing: Listing) -> Result<Listing, OpenError> {

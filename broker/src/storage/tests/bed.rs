@@ -17,7 +17,7 @@ pub const DIR: &str = "t/00000000000000000000000000000007/0";
 /// Boot time runs with the runtime; wall time is set by hand.
 #[derive(Debug)]
 pub struct TestClock {
-    started: tokio::time::Instant,
+    pub started: tokio::time::Instant,
     pub wall: AtomicI64,
 }
 

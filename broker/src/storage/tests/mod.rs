@@ -7,4 +7,5 @@ mod cases;
 mod checkpoints;
 mod crashes;
 mod stalls;
+mod successors;
 mod verify;
