@@ -21,6 +21,7 @@ mod recovery;
 mod removal;
 mod retention;
 mod sequences;
+mod succession;
 mod tidy;
 mod waits;
 
@@ -163,6 +164,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     lookup::check(&ledger, &mut verdict);
     recovery::check(&ledger, &mut verdict);
     bystanders::check(&ledger, &mut verdict);
+    succession::check(&ledger, &mut verdict);
     waits::check(&ledger, &mut verdict);
     tidy::check(&ledger, &mut verdict);
     verdict.violations.sort_by_key(|v| v.at);
