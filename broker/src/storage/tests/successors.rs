@@ -9,22 +9,23 @@ use crate::types::{Epoch, Offset, TopicId};
 use crate::volume::{MemVolume, Op};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
 const ID: TopicId = TopicId(uuid::Uuid::from_u128(7));
 const KEY: (TopicId, i32) = (ID, 0);
 
-/// A broker whose lease stands all the time, and what it knows of others' leases.
+/// A broker's lease, and what it knows of others' leases.
 struct Holder {
     name: &'static str,
+    token: AtomicU64,
     over: Mutex<BTreeSet<String>>,
 }
 
 impl Fence for Holder {
     fn right(&self) -> Option<u64> {
-        Some(1)
+        Some(self.token.load(SeqCst))
     }
     fn holder(&self, _token: u64) -> String {
         self.name.into()
@@ -50,7 +51,7 @@ impl Broker {
             entropy: Arc::new(SeededEntropy::new(seed)),
             host: Arc::new(SoloHost { name: name.into(), boot: "b".into() }),
         };
-        let fence = Arc::new(Holder { name, over: Mutex::default() });
+        let fence = Arc::new(Holder { name, token: AtomicU64::new(1), over: Mutex::default() });
         let engine = Engine::new(env, fence.clone(), small(), Arc::new(StorageMetrics::default()));
         let config = Arc::new(small_topic());
         let spec = PartitionSpec { topic: "t".into(), topic_id: ID, index: 0, dir: DIR.into(), config };
@@ -159,6 +160,26 @@ async fn a_stale_assignment_does_not_outbid_the_later_one() {
     // Whoever was assigned later died: then anybody may.
     a.fence.over.lock().insert("b-1".into());
     assert_eq!(a.put_soon("served").await, Some(Offset(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_made_late_does_not_hide_the_one_that_is_to_be_given_up() {
+    let volume = MemVolume::new();
+    let a = Broker::new("a-1", volume.clone(), 1);
+    let b = Broker::new("b-1", volume.another_process(), 2);
+    // Under the first lease its creation hangs.
+    let hang = volume.hang(Op::Create, "/00000100-");
+    a.assign(256, &[]);
+    assert!(tokio::time::timeout(Duration::from_secs(1), a.put("x")).await.is_err(), "it opens");
+    a.engine.drop_all();
+    a.fence.token.store(2, SeqCst);
+    a.assign(512, &[]);
+    assert_eq!(a.put_soon("acked").await, Some(Offset(0)));
+    hang.release();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    a.engine.assign(BTreeMap::new());
+    b.assign(768, &[]);
+    assert_eq!(b.put_soon("next").await, Some(Offset(1)));
 }
 
 async fn claims(v: &MemVolume) -> Vec<String> {
