@@ -160,13 +160,32 @@ pub async fn read<T: DeserializeOwned>(v: &dyn Volume, path: &str) -> Result<T, 
 ///
 /// `nonce` makes the temporary name unique: two attempts never share one.
 pub async fn replace(v: &dyn Volume, dir: &str, name: &str, nonce: u64, bytes: Bytes) -> volume::Result<()> {
-    let temp = format!("{dir}/{name}.{nonce:x}.tmp");
-    if let Err(e) = write_temp(v, &temp, bytes).await {
+    prepare(v, dir, name, nonce, bytes).await?;
+    put(v, dir, name, nonce).await
+}
+
+/// The first half of [`replace`]: the content is durable, under the temporary name.
+pub async fn prepare(v: &dyn Volume, dir: &str, name: &str, nonce: u64, bytes: Bytes) -> volume::Result<()> {
+    let written = write_temp(v, &temp(dir, name, nonce), bytes).await;
+    if written.is_err() {
         // On a full volume, what failed attempts leave would be all that is written.
-        let _ = v.unlink(&temp).await;
-        return Err(e);
+        forget(v, dir, name, nonce).await;
     }
-    v.rename(&temp, &format!("{dir}/{name}"), Class::Data).await
+    written
+}
+
+/// The second half of [`replace`].
+pub async fn put(v: &dyn Volume, dir: &str, name: &str, nonce: u64) -> volume::Result<()> {
+    v.rename(&temp(dir, name, nonce), &format!("{dir}/{name}"), Class::Data).await
+}
+
+/// Instead of the second half of [`replace`].
+pub async fn forget(v: &dyn Volume, dir: &str, name: &str, nonce: u64) {
+    let _ = v.unlink(&temp(dir, name, nonce)).await;
+}
+
+fn temp(dir: &str, name: &str, nonce: u64) -> String {
+    format!("{dir}/{name}.{nonce:x}.tmp")
 }
 
 async fn write_temp(v: &dyn Volume, temp: &str, bytes: Bytes) -> volume::Result<()> {

@@ -297,7 +297,17 @@ impl Partition {
         self.announce();
     }
 
+    /// Appends are taken until the last moment: the pause that producers see is that of one closing and one opening.
     async fn hand_over(self: Arc<Self>) {
+        tokio::time::sleep(self.shared.config.hand_over).await;
+        {
+            let state = self.state.lock();
+            let leads_since = matches!(&state.life, Life::Leading(l) if l.inc.epoch >= state.from);
+            // It was deleted meanwhile, or it is this broker's again under a later lease.
+            if matches!(state.life, Life::Abandoned) || state.assigned && leads_since {
+                return;
+            }
+        }
         self.relinquish().await;
         let is_back = {
             let mut state = self.state.lock();

@@ -17,11 +17,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Between two looks at those who must go first.
-const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// Between two looks at those who must go first, and for how long the first pause is kept: whoever hands a partition over
+/// has done so by then, and producers wait.
+const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
+const BRISK: Duration = Duration::from_secs(2);
 
 /// After how many looks the directory is listed again; then after twice as many, and so on: it costs a file.
-const RELIST: u32 = 4;
+const RELIST: u32 = 8;
 
 /// Refuses to claim above a broker that the cluster assigned later, for as long as it would have to go first anyway: clients
 /// would see the leader epoch of this claim, and then that of the assignment, which is lower.
@@ -90,7 +92,7 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
     if others.is_empty() {
         return Ok(listing);
     }
-    let mut pause = POLL.0;
+    let (mut pause, mut waited) = (POLL.0, Duration::ZERO);
     let mut looks = 0u32;
     loop {
         others.retain(|c| !c.relinquished && !is_disowned(a, c) && !a.fence.is_over(&c.holder));
@@ -101,11 +103,14 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
         tokio::time::sleep(pause).await;
         a.still_wanted()?;
         a.progress.fetch_add(1, Relaxed);
-        pause = (pause * 2).min(POLL.1);
+        waited += pause;
+        pause = if waited < BRISK { POLL.0 } else { POLL.1 };
         looks += 1;
-        // Whoever we wait for may have claimed again meanwhile, above us, and speak of that claim only.
+        // Whoever we wait for may have claimed again meanwhile, and speak of that claim only.
         if looks >= RELIST && looks.is_power_of_two() {
-            highest_is(a, epoch, fresh_list(a, epoch).await?)?;
+            let listing = highest_is(a, epoch, fresh_list(a, epoch).await?)?;
+            others = self::others(a, &listing, epoch).await?;
+            continue;
         }
         for c in &mut others {
             match read(a, c.epoch).await {

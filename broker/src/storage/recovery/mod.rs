@@ -363,39 +363,74 @@ async fn write_epoch(
     producers: &Producers,
 ) -> Result<(), OpenError> {
     let (v, dir) = (&*a.volume, &a.spec.dir);
-    if m.has_producers {
-        let s = ProducerSnapshot {
-            format: FORMAT,
-            topic_id: m.topic_id,
-            epoch: m.epoch,
-            offset: end,
-            producers: producers.durable(end),
-        };
-        docs::replace(v, dir, &names::producers(m.epoch), a.nonce, docs::encode(&s)).await?;
+    let manifest = names::manifest(m.epoch);
+    // Side by side: on a network volume each sync is a round trip, and a takeover waits for all of them.
+    let written = futures::join!(
+        write_snapshot(a, m, end, producers),
+        write_checkpoint(a, m, copied, end),
+        docs::prepare(v, dir, &manifest, a.nonce, docs::encode(m)),
+    );
+    let relied_on = async {
+        written.0?;
+        written.1?;
+        if m.has_producers || copied.is_some() {
+            // What the manifest relies on has durable names before the manifest can have one.
+            v.sync_dir(dir, Class::Data).await?;
+        }
+        Ok::<_, OpenError>(())
+    };
+    if let Err(e) = relied_on.await {
+        docs::forget(v, dir, &manifest, a.nonce).await;
+        return Err(e);
     }
-    if let Some(c) = copied {
-        let c = Checkpoint {
-            format: FORMAT,
-            topic_id: m.topic_id,
-            epoch: m.epoch,
-            segment: c.name.base,
-            pos: c.end_pos,
-            offset: end,
-            max_timestamp: c.max_timestamp,
-            first_timestamp: c.first_timestamp,
-            damage: Vec::new(),
-            closed: Vec::new(),
-            has_producers: m.has_producers,
-        };
-        docs::replace(v, dir, &names::checkpoint(m.epoch), a.nonce, docs::encode(&c)).await?;
-    }
-    if m.has_producers || copied.is_some() {
-        // What the manifest relies on has durable names before the manifest can have one.
-        v.sync_dir(dir, Class::Data).await?;
-    }
-    docs::replace(v, dir, &names::manifest(m.epoch), a.nonce, docs::encode(m)).await?;
+    written.2?;
+    docs::put(v, dir, &manifest, a.nonce).await?;
     v.sync_dir(dir, Class::Data).await?;
     Ok(())
+}
+
+async fn write_snapshot(
+    a: &OpenArgs,
+    m: &Manifest,
+    end: Offset,
+    producers: &Producers,
+) -> Result<(), OpenError> {
+    if !m.has_producers {
+        return Ok(());
+    }
+    let s = ProducerSnapshot {
+        format: FORMAT,
+        topic_id: m.topic_id,
+        epoch: m.epoch,
+        offset: end,
+        producers: producers.durable(end),
+    };
+    let name = names::producers(m.epoch);
+    Ok(docs::replace(&*a.volume, &a.spec.dir, &name, a.nonce, docs::encode(&s)).await?)
+}
+
+async fn write_checkpoint(
+    a: &OpenArgs,
+    m: &Manifest,
+    copied: Option<&Copied>,
+    end: Offset,
+) -> Result<(), OpenError> {
+    let Some(c) = copied else { return Ok(()) };
+    let c = Checkpoint {
+        format: FORMAT,
+        topic_id: m.topic_id,
+        epoch: m.epoch,
+        segment: c.name.base,
+        pos: c.end_pos,
+        offset: end,
+        max_timestamp: c.max_timestamp,
+        first_timestamp: c.first_timestamp,
+        damage: Vec::new(),
+        closed: Vec::new(),
+        has_producers: m.has_producers,
+    };
+    let name = names::checkpoint(m.epoch);
+    Ok(docs::replace(&*a.volume, &a.spec.dir, &name, a.nonce, docs::encode(&c)).await?)
 }
 
 /// Files that belong to older epochs and that the manifest does not list.
