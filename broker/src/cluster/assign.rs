@@ -14,7 +14,7 @@ use super::layout::LeaseKey;
 use super::metadata::Metadata;
 use super::roster::View;
 use crate::types::Epoch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How the groups' state is cut; the format of the data directory says so for ever.
 pub const SLOTS: u32 = 8;
@@ -23,6 +23,14 @@ pub const SLOTS: u32 = 8;
 const MOVES: usize = 4;
 
 type Place<'a> = &'a mut Option<LeaseKey>;
+
+/// Slots and partitions are shared out each for themselves: a broker that leads all of the one and none of the other has no
+/// fair share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Slot,
+    Partition,
+}
 
 /// Gives every partition and slot of `m` that has no leader one of the living. Returns whether anything changed.
 pub(super) fn fill(m: &mut Metadata, roster: &View) -> bool {
@@ -53,23 +61,22 @@ fn with_epochs(m: &mut Metadata, change: impl FnOnce(&mut Metadata) -> bool) -> 
 
 fn fill_places(m: &mut Metadata, roster: &View) -> bool {
     let living = roster.fit();
-    let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
+    let mut loads = Loads::new(&living);
     let mut homeless = Vec::new();
     let mut changed = lengthen(m);
-    for place in places(m) {
+    for (kind, place) in places(m) {
         match *place {
             // With nobody to give it to, it stays with who is leaving.
             Some(leader) if !roster.is_over(leader) && (living.is_empty() || !roster.is_leaving(leader)) => {
-                *loads.entry(leader).or_default() += 1
+                loads.add(kind, leader);
             }
-            _ => homeless.push(place),
+            _ => homeless.push((kind, place)),
         }
     }
-    for place in homeless {
+    for (kind, place) in homeless {
         let same = place.and_then(|old| living.iter().rfind(|k| k.broker == old.broker)).copied();
-        let least = || living.iter().min_by_key(|k| loads.get(k).copied().unwrap_or(0)).copied();
-        let Some(next) = same.or_else(least) else { continue };
-        *loads.entry(next).or_default() += 1;
+        let Some(next) = same.or_else(|| loads.least(kind)) else { continue };
+        loads.add(kind, next);
         *place = Some(next);
         changed = true;
     }
@@ -77,28 +84,62 @@ fn fill_places(m: &mut Metadata, roster: &View) -> bool {
 }
 
 fn even_places_out(m: &mut Metadata, roster: &View) -> bool {
-    let mut loads: BTreeMap<LeaseKey, usize> = roster.fit().into_iter().map(|k| (k, 0)).collect();
-    for leader in places(m).filter_map(|p| *p) {
-        if let Some(n) = loads.get_mut(&leader) {
-            *n += 1;
-        }
+    let living = roster.fit();
+    let mut loads = Loads::new(&living);
+    for (kind, place) in places(m) {
+        place.iter().for_each(|leader| loads.add(kind, *leader));
     }
     let mut changed = false;
     for _ in 0..MOVES {
-        let most = loads.iter().max_by_key(|(_, n)| **n).map(|(k, n)| (*k, *n));
-        let least = loads.iter().min_by_key(|(_, n)| **n).map(|(k, n)| (*k, *n));
-        let (Some((from, most)), Some((to, least))) = (most, least) else { break };
-        if most <= least + 1 {
-            break;
-        }
+        let Some((kind, from, to)) = loads.uneven() else { break };
         // The last one found: old topics stay where they are.
-        let Some(place) = places(m).filter(|p| **p == Some(from)).last() else { break };
+        let found = places(m).filter(|(k, p)| *k == kind && **p == Some(from)).last();
+        let Some((_, place)) = found else { break };
         *place = Some(to);
+        loads.remove(kind, from);
+        loads.add(kind, to);
         changed = true;
-        loads.insert(from, most - 1);
-        loads.insert(to, least + 1);
     }
     changed
+}
+
+/// What each broker leads that something can be given to, by kind.
+struct Loads(BTreeMap<LeaseKey, [usize; 2]>);
+
+impl Loads {
+    fn new(living: &BTreeSet<LeaseKey>) -> Loads {
+        Loads(living.iter().map(|key| (*key, [0, 0])).collect())
+    }
+
+    fn add(&mut self, kind: Kind, leader: LeaseKey) {
+        if let Some(n) = self.0.get_mut(&leader).and_then(|n| n.get_mut(kind as usize)) {
+            *n += 1;
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, leader: LeaseKey) {
+        if let Some(n) = self.0.get_mut(&leader).and_then(|n| n.get_mut(kind as usize)) {
+            *n -= 1;
+        }
+    }
+
+    /// Who leads least of a kind; of several, who leads least of all.
+    fn least(&self, kind: Kind) -> Option<LeaseKey> {
+        self.by_load(kind).min().map(|(_, key)| key)
+    }
+
+    /// A kind of which one broker leads more by two or more than another, who gives, and who takes.
+    fn uneven(&self) -> Option<(Kind, LeaseKey, LeaseKey)> {
+        [Kind::Slot, Kind::Partition].into_iter().find_map(|kind| {
+            let (most, least) = (self.by_load(kind).max()?, self.by_load(kind).min()?);
+            (most.0 .0 > least.0 .0 + 1).then_some((kind, most.1, least.1))
+        })
+    }
+
+    fn by_load(&self, kind: Kind) -> impl Iterator<Item = ((usize, usize), LeaseKey)> + '_ {
+        let of = move |n: &[usize; 2]| n.get(kind as usize).copied().unwrap_or(0);
+        self.0.iter().map(move |(key, n)| ((of(n), n.iter().sum()), *key))
+    }
 }
 
 fn lengthen(m: &mut Metadata) -> bool {
@@ -114,8 +155,9 @@ fn lengthen(m: &mut Metadata) -> bool {
     changed
 }
 
-fn places(m: &mut Metadata) -> impl Iterator<Item = Place<'_>> {
-    m.slots.iter_mut().chain(m.topics.values_mut().flat_map(|t| t.leaders.iter_mut()))
+fn places(m: &mut Metadata) -> impl Iterator<Item = (Kind, Place<'_>)> {
+    let slots = m.slots.iter_mut().map(|p| (Kind::Slot, p));
+    slots.chain(m.topics.values_mut().flat_map(|t| t.leaders.iter_mut()).map(|p| (Kind::Partition, p)))
 }
 
 #[cfg(test)]
@@ -169,7 +211,7 @@ mod tests {
         assert_eq!(epochs(&m), [258, 256], "it is the same assignment");
         fill(&mut m, &view(&[key(1, 2)], &[], &[key(1, 1)]));
         assert_eq!(epochs(&m), [512, 512]);
-        even_out(&mut m, &view(&[key(1, 2), key(2, 1)], &[], &[]));
+        while even_out(&mut m, &view(&[key(1, 2), key(2, 1)], &[], &[])) {}
         assert!(epochs(&m).contains(&768), "also where nobody died: {:?}", epochs(&m));
     }
 
@@ -196,11 +238,13 @@ mod tests {
                 fill(&mut m, &now);
                 while even_out(&mut m, &now) {}
                 prop_assert!(!fill(&mut m, &now));
-                let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
-                for place in places(&mut m) {
-                    *loads.get_mut(&place.unwrap()).unwrap() += 1;
+                for kind in [Kind::Slot, Kind::Partition] {
+                    let mut loads: BTreeMap<LeaseKey, usize> = living.iter().map(|k| (*k, 0)).collect();
+                    for (_, place) in places(&mut m).filter(|(k, _)| *k == kind) {
+                        *loads.get_mut(&place.unwrap()).unwrap() += 1;
+                    }
+                    prop_assert!(loads.values().max().unwrap() - loads.values().min().unwrap() <= 1);
                 }
-                prop_assert!(loads.values().max().unwrap() - loads.values().min().unwrap() <= 1);
             }
         }
     }

@@ -72,7 +72,7 @@ impl Core {
         let watch = Watch::default();
         let lease = Lease::new(env.clock.clone(), config.broker_id, terms);
         let roster = Roster::new(env.clone(), me.clone(), lease.clone());
-        let mut seat = Seat { env: env.clone(), me: me.broker, unreadable: None };
+        let mut seat = Seat { env: env.clone(), me: me.clone(), unreadable: None };
         if !matches!(found, Found::Fresh) {
             tokio::select! {
                 biased;

@@ -116,15 +116,17 @@ impl View {
         there.filter_map(|m| Some((m.key, m.beat.as_ref()?.requests)))
     }
 
-    /// Whether every other broker that was ever seen is proven dead.
-    pub(super) fn is_alone(&self, me: BrokerId) -> bool {
-        self.members.values().all(|m| m.key.broker == me || m.standing == Standing::Over)
-    }
-
     /// The last epoch of controller that the holder of this lease says to have resigned from.
     pub(super) fn resigned(&self, key: LeaseKey) -> Epoch {
         let beats = self.members.values().filter(|m| m.key == key).filter_map(|m| m.beat.as_ref());
         beats.map(|b| b.resigned).max().unwrap_or_default()
+    }
+
+    /// Whether everybody but `me` who may be there says that this epoch of controller is not his and will not be.
+    pub(super) fn is_nobodys(&self, epoch: Epoch, me: BrokerId) -> bool {
+        let others = self.members.values().filter(|m| m.key.broker != me && m.standing != Standing::Over);
+        let mut said = others.map(|m| m.beat.as_ref().is_some_and(|b| b.resigned >= epoch));
+        said.all(|said| said)
     }
 
     /// Who says that he is controller in the highest epoch, unless he is proven dead.

@@ -3,21 +3,25 @@
 //! It is when nobody ever claimed it, or when whoever claimed the highest epoch is proven dead or says that he resigned: a
 //! write that he gave up in doubt may land later, in a file of that epoch, which nobody reads any more. A claim
 //! without readable content is of somebody who has yet to look for higher claims, or who died before: it lapses
-//! after a lease by this broker's own clock; at once if nobody else can be there, since only who holds a lease claims.
+//! after a lease by this broker's own clock, and sooner if all who may be there say that it is not theirs, since only
+//! who holds a lease claims. So whoever finds such a claim, and makes none himself, says so at once.
 
 use super::election::Candidate;
 use super::files;
 use super::layout::{self, LeaseKey};
 use super::lease::Lease;
+use super::membership::Identity;
 use super::roster::View;
 use crate::rt::Env;
-use crate::types::{BrokerId, Epoch};
+use crate::types::Epoch;
 use crate::volume::VolumeError;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) struct Seat {
     pub env: Env,
-    pub me: BrokerId,
+    pub me: Arc<Identity>,
     /// The highest claim that could not be read, and since when.
     pub unreadable: Option<(Epoch, Duration)>,
 }
@@ -45,9 +49,13 @@ impl Seat {
             Highest::Gone => return Ok(None),
             // Our own: of an earlier lease, or one that we gave up under this one.
             Highest::By(by, epoch) => {
-                (epoch, by.broker == self.me || roster.is_over(by) || roster.resigned(by) >= epoch)
+                (epoch, by.broker == self.me.broker || roster.is_over(by) || roster.resigned(by) >= epoch)
             }
-            Highest::Unreadable(epoch) => (epoch, roster.is_alone(self.me) || self.has_lapsed(epoch, limit)),
+            Highest::Unreadable(epoch) => {
+                // No bid of ours is under way here, and what an earlier one left was given up.
+                self.me.resigned.fetch_max(epoch.0, SeqCst);
+                (epoch, roster.is_nobodys(epoch, self.me.broker) || self.has_lapsed(epoch, limit))
+            }
         };
         Ok(is_vacant.then_some(highest))
     }
@@ -96,9 +104,29 @@ mod tests {
     use super::super::lease::LeaseTerms;
     use super::super::roster::testing;
     use super::*;
+    use crate::rt::HostLock;
     use crate::rt::SeededEntropy;
+    use crate::types::BrokerId;
     use crate::volume::{MemVolume, Volume};
+    use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::sync::Arc;
+
+    fn me() -> Arc<Identity> {
+        Arc::new(Identity {
+            broker: BrokerId(2),
+            incarnation: uuid::Uuid::nil(),
+            address: String::new(),
+            lock: HostLock::new(String::new(), ()),
+            terms: LeaseTerms::new(Duration::from_secs(10)),
+            office: Mutex::default(),
+            resigned: AtomicU32::new(0),
+            leaving: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            shown: Mutex::default(),
+            requests: Mutex::default(),
+        })
+    }
 
     #[tokio::test]
     async fn a_claim_without_content_holds_nobody_up_who_is_alone() {
@@ -112,14 +140,21 @@ mod tests {
         let (host, entropy) = (Arc::new(w.machine("a")), Arc::new(SeededEntropy::new(2)));
         let env = Env { volume, clock: w.clock.clone(), entropy, host };
         let lease = Lease::new(env.clock.clone(), BrokerId(2), LeaseTerms::new(Duration::from_secs(10)));
-        let (me, other) = [2, 1].map(|n| LeaseKey { broker: BrokerId(n), number: 1 }).into();
+        let (mine, other) = [2, 1].map(|n| LeaseKey { broker: BrokerId(n), number: 1 }).into();
         for (view, vacant) in [
-            (testing::view(&[me], &[], &[other]), Some(Epoch(3))),
-            (testing::view(&[me, other], &[], &[]), None),
-            (testing::view(&[me], &[other], &[]), None),
+            (testing::view(&[mine], &[], &[other]), Some(Epoch(3))),
+            (testing::view(&[mine, other], &[], &[]), None),
+            (testing::view(&[mine], &[other], &[]), None),
         ] {
-            let mut seat = Seat { env: env.clone(), me: BrokerId(2), unreadable: None };
+            let mut seat = Seat { env: env.clone(), me: me(), unreadable: None };
             assert_eq!(seat.vacant_after(&view, &lease).await.expect("read"), vacant);
+            assert_eq!(seat.me.resigned.load(SeqCst), 3, "and it is not ours, if somebody else asks");
+        }
+        // The other, who lives, says so as well.
+        for (said, vacant) in [(2, None), (3, Some(Epoch(3)))] {
+            let mut seat = Seat { env: env.clone(), me: me(), unreadable: None };
+            let view = testing::resigned(other, Epoch(said));
+            assert_eq!(seat.vacant_after(&view, &lease).await.expect("read"), vacant, "{said}");
         }
     }
 
@@ -137,7 +172,7 @@ mod tests {
         let by = Candidate { broker: BrokerId(1), incarnation: uuid::Uuid::nil(), lease: 3 };
         let won = ClaimFiles { env: env.clone() }.campaign(by, Epoch(4)).await.expect("won");
         let lease = Lease::new(env.clock.clone(), BrokerId(2), LeaseTerms::new(Duration::from_secs(10)));
-        let mut seat = Seat { env, me: BrokerId(2), unreadable: None };
+        let mut seat = Seat { env, me: me(), unreadable: None };
         let key = LeaseKey { broker: BrokerId(1), number: 3 };
         for (resigned, vacant) in [(Epoch(0), None), (Epoch(4), None), (won, Some(won))] {
             let view = testing::resigned(key, resigned);
