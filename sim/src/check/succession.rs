@@ -85,7 +85,7 @@ mod tests {
         Event::FaultIn { id: 1, kind: FaultKind::Stall, what }
     }
 
-    fn story(brokers: i32, fault: Event) -> Story {
+    fn story(brokers: u32, fault: Event) -> Story {
         let mut story = Story::new();
         for broker in 1..=brokers {
             story.record(Event::Broker { broker, host: FIRST_HOST, life: Life::Serving });
