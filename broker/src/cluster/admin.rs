@@ -3,13 +3,13 @@
 use super::controller::Controller;
 use super::core::Core;
 use super::error::StartError;
-use super::lease::{Lease, LeaseTerms};
+use super::lease::Lease;
 use super::metadata::{Metadata, TopicMeta};
 use super::names::check_topic_name;
 use super::requests::{Ask, Asking};
 use super::roster::{Roster, View};
 use super::{ClusterImage, TopicImage};
-use crate::config::{BrokerConfig, StorageConfig};
+use crate::config::BrokerConfig;
 use crate::metrics::Metrics;
 use crate::reached;
 use crate::rt::{Entropy, Env};
@@ -72,10 +72,7 @@ impl Cluster {
     ) -> Result<Arc<Cluster>, StartError> {
         let entropy = env.entropy.clone();
         let (core, engine) = Core::start(env.clone(), &config, |fence| {
-            // Every broker looks at the controller's heartbeat twice a beat.
-            let hand_over = LeaseTerms::new(config.lease).beat() / 2;
-            let storage = StorageConfig { hand_over, ..config.storage.clone() };
-            Engine::new(env, fence, storage, metrics.storage.clone())
+            Engine::new(env, fence, config.storage.clone(), metrics.storage.clone())
         })
         .await?;
         Ok(Arc::new(Cluster { core, engine, entropy }))

@@ -380,13 +380,19 @@ impl ControllerTask {
             WriteError::Clean(e) | WriteError::InDoubt(e) => StartError::write(e),
             WriteError::LeaseEnded => lease_ended(),
         })?;
-        Ok((Office { token, epoch, store }, metadata))
+        let office = Office { token, epoch, store };
+        // After the durable step.
+        if !self.is_in_office(&office).await {
+            return Err(StartError::NoAnswer("another broker claimed a higher epoch of controller".into()));
+        }
+        Ok((office, metadata))
     }
 
     /// Serves changes until the lease ends or a write is in doubt.
     async fn serve(&mut self, mut office: Office) {
         let lease = self.controller.lease.clone();
         let mut rounds = self.roster.changes();
+        let mut looked = self.env.clock.boot();
         loop {
             let mut batch = tokio::select! {
                 biased;
@@ -402,6 +408,14 @@ impl ControllerTask {
                 match self.queue.try_recv() {
                     Ok(change) => batch.push(change),
                     Err(_) => break,
+                }
+            }
+            if batch.is_empty() && self.env.clock.boot().saturating_sub(looked) >= self.me.terms.lease {
+                // Followers heed nobody but who holds the highest claim, and may have nothing to ask for.
+                looked = self.env.clock.boot();
+                if !self.is_in_office(&office).await {
+                    self.controller.office.store(0, SeqCst);
+                    return;
                 }
             }
             let (view, metadata) = (self.roster.view(), self.controller.metadata());
@@ -434,6 +448,11 @@ impl ControllerTask {
         requests: Vec<Request>,
     ) -> (bool, Result<(), AdminError>, Vec<Answer>) {
         let before = self.controller.metadata();
+        if self.controller.latest().0 != office.epoch {
+            // A successor's is shown here already: nothing may be built upon that in its name.
+            batch.into_iter().for_each(refuse);
+            return (false, Err(AdminError::NotController), Vec::new());
+        }
         let mut draft = Metadata::clone(&before);
         let mut answers = Vec::new();
         let roster = self.roster.view();
@@ -469,7 +488,8 @@ impl ControllerTask {
             }
         }
         // After the durable step: a successor may have read what stood before this write.
-        if !self.controller.lease.holds(office.token) {
+        let is_in_office = !changed || self.is_in_office(office).await;
+        if !is_in_office || !self.controller.lease.holds(office.token) {
             return (false, Err(AdminError::NotController), answers);
         }
         if changed {
@@ -478,6 +498,26 @@ impl ControllerTask {
             self.controller.announce(Some(shown));
         }
         (true, Ok(()), answers)
+    }
+
+    /// Whether nobody claimed a higher epoch, which is what followers ask as well. The lease alone does not say so: somebody may
+    /// have taken this broker's claim for nobody's while its content was on its way.
+    async fn is_in_office(&self, office: &Office) -> bool {
+        let limit = self.me.terms.lease;
+        let asked =
+            files::within(limit, "list", super::layout::CONTROLLER, self.election.is_highest(office.epoch));
+        match asked.await {
+            Ok(true) => true,
+            Ok(false) => {
+                reached!("controller-outclaimed");
+                tracing::warn!("another broker claimed a controller epoch above {}", office.epoch);
+                false
+            }
+            Err(e) => {
+                tracing::warn!("resigning as controller: {e}");
+                false
+            }
+        }
     }
 
     async fn write(&self, office: &mut Office, draft: &Metadata) -> Result<(), WriteError> {

@@ -35,6 +35,9 @@ pub trait Election: Send + Sync + 'static {
     ///
     /// May be asked only when whoever won `after` is proven dead, resigned, or is the candidate.
     async fn campaign(&self, candidate: Candidate, after: Epoch) -> Result<Epoch, ElectionError>;
+
+    /// Whether nobody won a higher epoch so far.
+    async fn is_highest(&self, epoch: Epoch) -> Result<bool, VolumeError>;
 }
 
 /// Epochs by exclusive create of claim files on the volume.
@@ -48,7 +51,7 @@ const KEEP: u32 = 16;
 impl ClaimFiles {
     /// The epochs claimed so far, in order.
     async fn claims(&self) -> Result<Vec<Epoch>, VolumeError> {
-        let names = files::fresh_names(&self.env, layout::CONTROLLER).await?;
+        let names = files::true_names(&self.env, layout::CONTROLLER).await?;
         let mut epochs: Vec<_> = names.iter().filter_map(|n| layout::parse_claim(n)).collect();
         epochs.sort_unstable();
         Ok(epochs)
@@ -80,12 +83,15 @@ impl Election for ClaimFiles {
         };
         file.write_sync(0, vec![content.into()]).await?;
         self.env.volume.sync_dir(layout::CONTROLLER, Class::Control).await?;
-        // Our create made the next listing a true one.
         let claims = self.claims().await?;
         if let Some(higher) = claims.last().filter(|e| **e > epoch) {
             return Err(ElectionError::Lost(*higher));
         }
         self.tidy(&claims, epoch);
         Ok(epoch)
+    }
+
+    async fn is_highest(&self, epoch: Epoch) -> Result<bool, VolumeError> {
+        Ok(self.claims().await?.last().is_none_or(|highest| *highest <= epoch))
     }
 }

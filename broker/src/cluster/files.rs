@@ -160,11 +160,21 @@ pub(super) async fn fresh_names(env: &Env, dir: &str) -> Result<Vec<String>, Vol
     names(&*env.volume, dir).await
 }
 
+/// As [`fresh_names`], or an error: where something is decided that a later look cannot mend.
+pub(super) async fn true_names(env: &Env, dir: &str) -> Result<Vec<String>, VolumeError> {
+    let path = layout::probe(dir, env.entropy.u64());
+    drop(env.volume.create_new(&path, Class::Control).await?);
+    let listed = names(&*env.volume, dir).await;
+    let volume = env.volume.clone();
+    tokio::spawn(async move { tidy_away(&*volume, &path).await });
+    listed
+}
+
 /// Makes a name of nobody else's in `dir`, so that the listing which follows comes from the server.
 ///
 /// A host may believe a listing for a minute (nfs(5), acdirmax). A start that saw only old leases would wait for one of
 /// those to be proven dead, and then for the present one. Where this fails the listing is as good as it was: what safety
-/// needs is seen to by exclusive creates.
+/// needs is seen to by exclusive creates, and by [`true_names`].
 pub(super) async fn defeat_name_cache(env: &Env, dir: &str) {
     let path = layout::probe(dir, env.entropy.u64());
     let volume = env.volume.clone();

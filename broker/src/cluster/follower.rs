@@ -70,7 +70,7 @@ impl Follower {
 
     /// Whether `epoch` is the highest that was claimed, uncached.
     async fn is_highest(&self, epoch: Epoch) -> bool {
-        let names = files::fresh_names(&self.env, layout::CONTROLLER);
+        let names = files::true_names(&self.env, layout::CONTROLLER);
         match files::within(self.limit, "list", layout::CONTROLLER, names).await {
             Ok(names) => {
                 let is_highest = names.iter().filter_map(|n| layout::parse_claim(n)).max() <= Some(epoch);

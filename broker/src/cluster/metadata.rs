@@ -137,7 +137,10 @@ impl Metadata {
             )));
         }
         check_partitions(topic.partitions)?;
-        assert!(!self.deleting.contains_key(&topic.id), "a topic id came twice");
+        if self.deleting.contains_key(&topic.id) {
+            // A request that is carried out a second time.
+            return Err(AdminError::TopicExists(name.into()));
+        }
         self.topics.insert(name.into(), topic);
         Ok(())
     }

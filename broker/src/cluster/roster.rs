@@ -110,9 +110,10 @@ impl View {
         there.all(|m| m.beat.as_ref().is_some_and(|b| b.shown >= change))
     }
 
-    /// How many requests each lease that may stand made of the controller.
+    /// How many requests each lease made of the controller whose holder was seen to live: the answer to one whose holder died
+    /// may be forgotten already.
     pub(super) fn requested(&self) -> impl Iterator<Item = (LeaseKey, u32)> + '_ {
-        let there = self.members.values().filter(|m| m.standing != Standing::Over);
+        let there = self.members.values().filter(|m| m.standing == Standing::Alive);
         there.filter_map(|m| Some((m.key, m.beat.as_ref()?.requests)))
     }
 

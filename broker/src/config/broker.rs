@@ -276,7 +276,6 @@ impl Values<'_> {
             },
             retention_check: self.millis("log.retention.check.interval.ms"),
             producer_expiry: self.millis("producer.id.expiration.ms"),
-            ..StorageConfig::default()
         }
     }
 

@@ -20,9 +20,6 @@ pub struct StorageConfig {
     pub retention_check: Duration,
     /// `producer.id.expiration.ms`
     pub producer_expiry: Duration,
-    /// How long a partition that is another broker's now is led on, so that the other one has heard of it, too, when this
-    /// one stops. No setting of its own: it follows the lease.
-    pub hand_over: Duration,
 }
 
 impl Default for StorageConfig {
@@ -35,7 +32,6 @@ impl Default for StorageConfig {
             max_open_files: 512,
             retention_check: Duration::from_secs(300),
             producer_expiry: Duration::from_secs(24 * 3600),
-            hand_over: Duration::ZERO,
         }
     }
 }

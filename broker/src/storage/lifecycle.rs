@@ -253,23 +253,27 @@ impl Partition {
             if void.is_some() {
                 return;
             }
-            if state.disowned.take().is_some() {
-                // It is another assignment, or none.
-                state.assigned = false;
-            }
-            let assigned = assigned.map(|a| {
+            let was_disowned = state.disowned.take().is_some();
+            let was_assigned = std::mem::replace(&mut state.assigned, assigned.is_some());
+            let before = state.from;
+            if let Some(a) = assigned {
                 (state.from, state.disowned_by_others) = (a.epoch, a.disowned);
-            });
-            let assigned = assigned.is_some();
-            if std::mem::replace(&mut state.assigned, assigned) == assigned {
-                return;
             }
-            match (&state.life, assigned) {
-                (Life::Relinquished, true) => {
+            // Given away and given back, and only that was seen: clients are told of the later assignment's epoch.
+            let is_anew = was_assigned && state.from >= before.of_next_assignment();
+            match (&state.life, state.assigned) {
+                (Life::Abandoned, _) => return,
+                (Life::Relinquished, true) if was_disowned || !was_assigned => {
                     state.life = Life::Closed;
                     state.generation += 1;
                 }
-                (Life::Abandoned | Life::Relinquished, _) | (_, true) => return,
+                // Whoever is to lead it waits for a word, which a disowning may have crossed.
+                (Life::Relinquished, false) if was_disowned => drop(tokio::spawn(self.clone().hand_over())),
+                (Life::Leading(_) | Life::Opening { .. }, true) if is_anew => {
+                    drop(tokio::spawn(self.clone().hand_over()));
+                }
+                (Life::Relinquished, _) | (_, true) => return,
+                (_, false) if !was_assigned => return,
                 (_, false) => drop(tokio::spawn(self.clone().hand_over())),
             }
         }
@@ -297,21 +301,12 @@ impl Partition {
         self.announce();
     }
 
-    /// Appends are taken until the last moment: the pause that producers see is that of one closing and one opening.
     async fn hand_over(self: Arc<Self>) {
-        tokio::time::sleep(self.shared.config.hand_over).await;
-        {
-            let state = self.state.lock();
-            let leads_since = matches!(&state.life, Life::Leading(l) if l.inc.epoch >= state.from);
-            // It was deleted meanwhile, or it is this broker's again under a later lease.
-            if matches!(state.life, Life::Abandoned) || state.assigned && leads_since {
-                return;
-            }
-        }
         self.relinquish().await;
         let is_back = {
             let mut state = self.state.lock();
-            let is_back = state.assigned && matches!(state.life, Life::Relinquished);
+            let is_assigned = state.assigned && state.disowned.is_none();
+            let is_back = is_assigned && matches!(state.life, Life::Relinquished);
             if is_back {
                 state.life = Life::Closed;
                 state.generation += 1;
@@ -327,19 +322,22 @@ impl Partition {
     /// Says where a successor looks that nothing is done under the last claim any more; keeps trying for as long as the
     /// lease stands, since the successor waits. Nothing if the partition was not given up.
     async fn say_given_up(&self) {
-        {
+        let claimed = {
             let state = self.state.lock();
             // An attempt to open that was given up goes on writing to the end of its step: it is the one to say so then.
             let is_over = matches!(state.life, Life::Relinquished | Life::Abandoned) && state.attempts == 0;
             if state.assigned || !is_over {
                 return;
             }
+            // Not a later one, which may be led under.
+            *self.claimed.lock()
+        };
+        if let Some((token, epoch)) = claimed {
+            self.write_given_up(token, epoch).await;
         }
-        self.write_given_up().await;
     }
 
-    async fn write_given_up(&self) {
-        let Some((token, epoch)) = *self.claimed.lock() else { return };
+    async fn write_given_up(&self, token: u64, epoch: Epoch) {
         let mut pause = BACKOFF.0;
         while self.shared.fence.holds(token) {
             let holder = self.shared.fence.holder(token);
@@ -364,6 +362,7 @@ impl Partition {
                 }
                 _ => {
                     self.end_life(&mut state, Life::Relinquished, AppendError::NotLeader);
+                    self.end_stall(&mut state);
                     self.view.store(None);
                     drop(state);
                     self.announce();

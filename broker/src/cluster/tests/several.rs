@@ -245,13 +245,25 @@ fn nothing_that_a_deposed_controller_wrote_is_shown() {
         let second = w.start(&b, 2).await.expect("starts");
         first.create("orders").await.expect("created");
         eventually("the other shows it", || async { second.topics() == ["orders"] }).await;
-        // Somebody claims the next epoch, unseen as yet; what the old controller goes on to write is nobody's.
+        // Somebody claims the next epoch and dies: what the old controller goes on to write is answered to nobody.
         let epoch = first.core().controller.epoch().next();
         let v = w.volume.another_process();
         drop(v.create_new(&layout::claim(epoch), Class::Control).await.expect("claimed"));
-        first.create("late").await.expect("the deposed one does not know yet");
-        tokio::time::sleep(LEASE * 2).await;
+        let answer = first.create("late").await;
+        assert!(matches!(answer, Err(AdminError::NotController)), "{answer:?}");
         assert_eq!(second.topics(), ["orders"]);
+        let all = [&first, &second];
+        eventually("one of them takes the office again", || async {
+            all.iter().any(|p| p.core().controller.in_office().is_some())
+        })
+        .await;
+        eventually("and serves", || async {
+            for p in all {
+                let _ = p.create("more").await;
+            }
+            all.iter().all(|p| p.topics().contains(&"more".to_owned()))
+        })
+        .await;
     });
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 const BRISK: Duration = Duration::from_secs(2);
 
-/// After how many looks the directory is listed again; then after twice as many, and so on: it costs a file.
+/// After how many looks the directory is listed again, each time: it costs a file.
 const RELIST: u32 = 8;
 
 /// Refuses to claim above a broker that the cluster assigned later, for as long as it would have to go first anyway: clients
@@ -34,9 +34,21 @@ pub(super) async fn refuse_the_superseded(a: &OpenArgs, listing: &Listing) -> Re
     if epoch < later {
         return Ok(());
     }
-    match read(a, epoch).await? {
+    let mut waited = Duration::ZERO;
+    let claim = loop {
+        match read(a, epoch).await? {
+            // Its maker is about to say who he is, or died before.
+            None if waited < BRISK => {
+                tokio::time::sleep(POLL.0).await;
+                a.still_wanted()?;
+                a.progress.fetch_add(1, Relaxed);
+                waited += POLL.0;
+            }
+            claim => break claim,
+        }
+    };
+    match claim {
         Some(c) if c.holder == a.holder || c.relinquished || a.fence.is_over(&c.holder) => Ok(()),
-        // One without content is of somebody who has yet to look.
         None => Ok(()),
         Some(_) => {
             reached!("assigned-later");
@@ -86,8 +98,9 @@ async fn is_listed(v: &dyn Volume, dir: &str, claim: Epoch) -> Result<bool, Volu
 
 /// What lies in the directory, once nobody who claimed before `epoch` can change it any more.
 pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing, OpenError> {
-    // Our own create defeated the cache of names.
-    let listing = highest_is(a, epoch, list(&*a.volume, &a.spec.dir).await?)?;
+    // Asked for anew: somebody on this host may have listed the directory since our own create, and whoever claimed after
+    // that, above us, and found our claim without content, does not wait for it.
+    let listing = highest_is(a, epoch, fresh_list(a, epoch).await?)?;
     let mut others = others(a, &listing, epoch).await?;
     if others.is_empty() {
         return Ok(listing);
@@ -107,7 +120,7 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
         pause = if waited < BRISK { POLL.0 } else { POLL.1 };
         looks += 1;
         // Whoever we wait for may have claimed again meanwhile, and speak of that claim only.
-        if looks >= RELIST && looks.is_power_of_two() {
+        if looks % RELIST == 0 {
             let listing = highest_is(a, epoch, fresh_list(a, epoch).await?)?;
             others = self::others(a, &listing, epoch).await?;
             continue;
