@@ -28,6 +28,7 @@ use crate::reached;
 use crate::rt::Env;
 use crate::storage::{Fence, PartitionSpec};
 use crate::types::{Epoch, TopicId};
+use crate::volume::VolumeError;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -413,7 +414,8 @@ impl ControllerTask {
             if batch.is_empty() && self.env.clock.boot().saturating_sub(looked) >= self.me.terms.lease {
                 // Followers heed nobody but who holds the highest claim, and may have nothing to ask for.
                 looked = self.env.clock.boot();
-                if !self.is_in_office(&office).await {
+                // A full volume, say, is no reason to go: nothing is answered here.
+                if matches!(self.is_highest(&office).await, Ok(false)) {
                     self.controller.office.store(0, SeqCst);
                     return;
                 }
@@ -488,8 +490,7 @@ impl ControllerTask {
             }
         }
         // After the durable step: a successor may have read what stood before this write.
-        let is_in_office = !changed || self.is_in_office(office).await;
-        if !is_in_office || !self.controller.lease.holds(office.token) {
+        if changed && !self.is_in_office(office).await || !self.controller.lease.holds(office.token) {
             return (false, Err(AdminError::NotController), answers);
         }
         if changed {
@@ -503,21 +504,22 @@ impl ControllerTask {
     /// Whether nobody claimed a higher epoch, which is what followers ask as well. The lease alone does not say so: somebody may
     /// have taken this broker's claim for nobody's while its content was on its way.
     async fn is_in_office(&self, office: &Office) -> bool {
+        self.is_highest(office).await.unwrap_or_else(|e| {
+            tracing::warn!("resigning as controller: {e}");
+            false
+        })
+    }
+
+    async fn is_highest(&self, office: &Office) -> Result<bool, VolumeError> {
         let limit = self.me.terms.lease;
         let asked =
             files::within(limit, "list", super::layout::CONTROLLER, self.election.is_highest(office.epoch));
-        match asked.await {
-            Ok(true) => true,
-            Ok(false) => {
-                reached!("controller-outclaimed");
-                tracing::warn!("another broker claimed a controller epoch above {}", office.epoch);
-                false
-            }
-            Err(e) => {
-                tracing::warn!("resigning as controller: {e}");
-                false
-            }
+        let is_highest = asked.await?;
+        if !is_highest {
+            reached!("controller-outclaimed");
+            tracing::warn!("another broker claimed a controller epoch above {}", office.epoch);
         }
+        Ok(is_highest)
     }
 
     async fn write(&self, office: &mut Office, draft: &Metadata) -> Result<(), WriteError> {

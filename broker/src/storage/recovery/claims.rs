@@ -120,7 +120,7 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
         pause = if waited < BRISK { POLL.0 } else { POLL.1 };
         looks += 1;
         // Whoever we wait for may have claimed again meanwhile, and speak of that claim only.
-        if looks % RELIST == 0 {
+        if looks.is_multiple_of(RELIST) {
             let listing = highest_is(a, epoch, fresh_list(a, epoch).await?)?;
             others = self::others(a, &listing, epoch).await?;
             continue;
