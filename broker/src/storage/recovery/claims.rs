@@ -98,9 +98,8 @@ async fn is_listed(v: &dyn Volume, dir: &str, claim: Epoch) -> Result<bool, Volu
 
 /// What lies in the directory, once nobody who claimed before `epoch` can change it any more.
 pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing, OpenError> {
-    // Asked for anew: somebody on this host may have listed the directory since our own create, and whoever claimed after
-    // that, above us, and found our claim without content, does not wait for it.
-    let listing = highest_is(a, epoch, fresh_list(a, epoch).await?)?;
+    // Our own create defeated the cache of names, unless somebody on this host has listed the directory since.
+    let listing = highest_is(a, epoch, list(&*a.volume, &a.spec.dir).await?)?;
     let mut others = others(a, &listing, epoch).await?;
     if others.is_empty() {
         return Ok(listing);
