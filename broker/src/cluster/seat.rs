@@ -4,7 +4,7 @@
 //! write that he gave up in doubt may land later, in a file of that epoch, which nobody reads any more. A claim
 //! without readable content is of somebody who has yet to look for higher claims, or who died before: it lapses
 //! after a lease by this broker's own clock, and sooner if all who may be there say that it is not theirs, since only
-//! who holds a lease claims. So whoever finds such a claim, and makes none himself, says so at once.
+//! who holds a lease claims. So whoever finds such a claim, and makes none himself, says so with his next heartbeat.
 
 use super::election::Candidate;
 use super::files;

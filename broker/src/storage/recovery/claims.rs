@@ -98,7 +98,8 @@ async fn is_listed(v: &dyn Volume, dir: &str, claim: Epoch) -> Result<bool, Volu
 
 /// What lies in the directory, once nobody who claimed before `epoch` can change it any more.
 pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing, OpenError> {
-    // Our own create defeated the cache of names, unless somebody on this host has listed the directory since.
+    // Our own create defeated the cache of names, unless somebody on this host has listed the directory since: then
+    // `still_highest` finds out.
     let listing = highest_is(a, epoch, list(&*a.volume, &a.spec.dir).await?)?;
     let mut others = others(a, &listing, epoch).await?;
     if others.is_empty() {
@@ -171,6 +172,12 @@ async fn read(a: &OpenArgs, epoch: Epoch) -> Result<Option<Claim>, DocError> {
 /// Whether whoever made the claim told the cluster, and not the directory, that he gave the partition up.
 fn is_disowned(a: &OpenArgs, claim: &Claim) -> bool {
     a.disowned.iter().any(|(holder, below)| *holder == claim.holder && claim.epoch < *below)
+}
+
+/// Whoever claimed above us and found our claim without content does not wait for us. Asked once more before the epoch
+/// comes to exist, when a name made since then has defeated whatever cached listing hid him.
+pub(super) async fn still_highest(a: &OpenArgs, epoch: Epoch) -> Result<(), OpenError> {
+    highest_is(a, epoch, list(&*a.volume, &a.spec.dir).await?).map(|_| ())
 }
 
 fn highest_is(a: &OpenArgs, epoch: Epoch, listing: Listing) -> Result<Listing, OpenError> {

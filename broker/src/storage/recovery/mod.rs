@@ -373,6 +373,8 @@ async fn write_epoch(
     let relied_on = async {
         written.0?;
         written.1?;
+        // The manifest's temporary name was made when our claim had its content: now the listing is a true one.
+        claims::still_highest(a, m.epoch).await?;
         if m.has_producers || copied.is_some() {
             // What the manifest relies on has durable names before the manifest can have one.
             v.sync_dir(dir, Class::Data).await?;
