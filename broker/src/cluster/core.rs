@@ -1,7 +1,7 @@
 //! The control plane of one broker, put together: who may start, and what runs then.
 
 use super::admin::Changes;
-use super::controller::{Controller, ControllerTask};
+use super::controller::Controller;
 use super::deleter::Deleter;
 use super::disown::Disowner;
 use super::election::ClaimFiles;
@@ -13,6 +13,7 @@ use super::keeper::{stopped, Keeper};
 use super::layout::{self, LeaseKey};
 use super::lease::{Lease, LeaseTerms};
 use super::membership::{self, Held, Identity};
+use super::office::{ControllerTask, Office};
 use super::partitions::Partitions;
 use super::raised::Raised;
 use super::requests::Asker;
@@ -305,10 +306,7 @@ async fn first_lease(env: &Env, me: &Identity, watch: &Watch, lease: &Lease) -> 
 }
 
 /// Becomes controller if nobody is; `None` if somebody is, or may be.
-async fn first_office(
-    task: &mut ControllerTask,
-    lease: &Lease,
-) -> Result<Option<super::controller::Office>, StartError> {
+async fn first_office(task: &mut ControllerTask, lease: &Lease) -> Result<Option<Office>, StartError> {
     let mut left = OFFICE_ATTEMPTS;
     loop {
         let token = files::or_no_answer(lease.terms().lease * 3, "take a lease", lease.until_right()).await?;

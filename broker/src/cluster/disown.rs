@@ -3,7 +3,8 @@
 //! A partition whose leader's sync outlasts the watchdog is led by nobody, though the leader lives: the lease is kept by
 //! other files, whose server, export or mount may be well. Whoever is to succeed would wait for a word in the
 //! claim, which is on the part of the volume that hangs. So the word goes through the controller: it stands in the
-//! metadata, with the epoch up to which it counts, and together with the next assignment.
+//! metadata, with the epoch up to which it counts, and together with the next assignment. So does that of a leader whose
+//! partition was assigned to another one, and whose clean end hangs.
 //!
 //! Promises: what was given up is not opened again by this broker before the cluster assigned it anew, whatever comes
 //! back meanwhile; so whoever is told so need not wait. Nothing is given up while no other broker would do better.
@@ -17,6 +18,7 @@ use super::membership::Identity;
 use super::partitions::Partitions;
 use super::requests::Ask;
 use crate::storage::Fence;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ pub(super) struct Disowner {
 impl Disowner {
     /// Never returns.
     pub async fn run(self) {
+        let mut told = BTreeSet::new();
         loop {
             tokio::time::sleep(self.me.terms.beat()).await;
             let is_stuck = self.partitions.is_stuck();
@@ -40,13 +43,17 @@ impl Disowner {
             if is_stuck && self.others_do_better(lease) {
                 self.partitions.disown_stuck();
             }
-            // Again and again until another assignment is shown: an answer that did not come says nothing.
-            let partitions = self.partitions.disowned();
+            let given_up = self.partitions.disowned();
+            let partitions: Vec<_> =
+                given_up.iter().filter(|p| !told.contains(&(lease, **p))).copied().collect();
+            told.retain(|(under, p)| *under == lease && given_up.contains(p));
             if partitions.is_empty() {
                 continue;
             }
-            if let Err(e) = self.changes.make(Ask::Disown { lease, partitions }, false).await {
-                tracing::warn!("the cluster does not know yet which partitions were given up: {e}");
+            // Again and again until it was answered: an answer that did not come says nothing.
+            match self.changes.make(Ask::Disown { lease, partitions: partitions.clone() }, false).await {
+                Ok(()) => told.extend(partitions.into_iter().map(|p| (lease, p))),
+                Err(e) => tracing::warn!("the cluster does not know yet which partitions were given up: {e}"),
             }
         }
     }

@@ -194,18 +194,31 @@ impl Metadata {
         }
     }
 
-    /// Who leads these partitions under `lease` gave them up, for good below the epoch named with each. They have no
-    /// leader then. What was assigned meanwhile, or deleted, stays as it is.
+    /// Who led these partitions under `lease` gave them up, for good below the epoch named with each. Those that are still his
+    /// have no leader then, and the next one comes from that epoch on. Of those that are another's already, and wait for his
+    /// word, it is noted; deleted ones stay as they are.
     pub fn disown(&mut self, lease: LeaseKey, partitions: &[(TopicId, i32, Epoch)]) {
         let mut topics: BTreeMap<TopicId, &mut TopicMeta> =
             self.topics.values_mut().map(|t| (t.id, t)).collect();
         for (id, number, below) in partitions {
             let (Some(topic), Ok(index)) = (topics.get_mut(id), usize::try_from(*number)) else { continue };
-            let is_same = topic.epochs.get(index).is_some_and(|shown| shown < below);
-            if let Some(leader) = topic.leaders.get_mut(index).filter(|l| is_same && **l == Some(lease)) {
+            let (Some(leader), Some(shown)) = (topic.leaders.get_mut(index), topic.epochs.get_mut(index))
+            else {
+                continue;
+            };
+            if *leader == Some(lease) {
+                // Given back under a later assignment meanwhile: nobody waits for a word about the earlier one.
+                if *shown >= *below {
+                    continue;
+                }
                 *leader = None;
-                topic.disowned.entry(*number).or_default().insert(lease, *below);
             }
+            // Openings that failed may have claimed beyond the present assignment; the next one is to be above them.
+            if shown.of_next_assignment() < *below {
+                *shown = Epoch(below.0 - 1);
+            }
+            let by = topic.disowned.entry(*number).or_default().entry(lease).or_default();
+            *by = (*by).max(*below);
         }
     }
 
@@ -256,6 +269,31 @@ mod tests {
             },
         });
         assert_eq!(Metadata::decode("m", &m.encode()).expect("sound"), m);
+    }
+
+    #[test]
+    fn what_was_given_up_is_noted_of_whoever_gave_it_up() {
+        let lease = |number| LeaseKey { broker: crate::types::BrokerId(1), number };
+        let (first, second) = (lease(1), lease(2));
+        let mut m = Metadata::default();
+        let id = topic(500, 3).id;
+        let leaders = vec![Some(first), Some(second), Some(first)];
+        let epochs = vec![Epoch(256), Epoch(512), Epoch(768)];
+        m.create_topic("t", TopicMeta { leaders, epochs, ..topic(500, 3) }).expect("legal");
+        // Still its own, after failed openings beyond its room; another's already; its own again, under a later assignment.
+        m.disown(
+            first,
+            &[(id, 0, Epoch(1024)), (id, 1, Epoch(512)), (id, 2, Epoch(512)), (id, 9, Epoch(512))],
+        );
+        let t = m.topic_mut("t").expect("there");
+        assert_eq!(t.leaders, [None, Some(second), Some(first)]);
+        assert_eq!(t.epochs[0].of_next_assignment(), Epoch(1024));
+        assert_eq!(t.epochs[1..], [Epoch(512), Epoch(768)]);
+        let noted: Vec<_> = t.disowned.iter().map(|(n, by)| (*n, by.clone())).collect();
+        assert_eq!(
+            noted,
+            [(0, BTreeMap::from([(first, Epoch(1024))])), (1, BTreeMap::from([(first, Epoch(512))]))]
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //!
 //! - `lease`: the right to act, and how it ends; `keeper` writes the heartbeats that extend it;
 //! - `membership`: how a broker id's next lease is taken; `roster`: who else is there;
-//! - `election`: who may propose; `seat`: when; `controller` proposes, `metadata` says what, `assign` who leads what,
-//!   `store` makes it durable, and `follower` shows it on the other brokers;
+//! - `election`: who may propose; `seat`: when; `office`: who won proposes, `metadata` says what, `assign` who leads what,
+//!   `store` makes it durable; `controller` shows it to all tasks of a broker, and `follower` tells it of the others' changes;
 //! - `requests`: what other brokers ask of the controller;
 //! - `deleter`: frees the disk of deleted topics;
 //! - `inspect`: looks at all these files offline, `strays` for directories that nobody owns; `status`: how the cluster
@@ -35,6 +35,7 @@ mod lease;
 mod membership;
 mod metadata;
 mod names;
+mod office;
 mod partitions;
 mod raised;
 mod requests;

@@ -79,7 +79,7 @@ impl Ask {
     ) -> Result<(), AdminError> {
         match self.clone() {
             Ask::CreateTopic { name, id, partitions, configs } => {
-                super::controller::checked_overrides(defaults, &configs)?;
+                checked_overrides(defaults, &configs)?;
                 if m.deleting.iter().any(|(id, old)| *old == name && !served_by_nobody.contains(id)) {
                     return Err(AdminError::StillServed(name));
                 }
@@ -98,7 +98,7 @@ impl Ask {
                 if topic.configs != from {
                     return Err(AdminError::Outpaced(name));
                 }
-                super::controller::checked_overrides(defaults, &to)?;
+                checked_overrides(defaults, &to)?;
                 topic.configs = to;
                 Ok(())
             }
@@ -111,6 +111,14 @@ impl Ask {
                 Ok(())
             }
         }
+    }
+}
+
+/// The overrides of a topic after a change, if a broker can serve them.
+fn checked_overrides(defaults: &TopicConfig, overrides: &BTreeMap<String, String>) -> Result<(), AdminError> {
+    match TopicConfig::resolve(defaults, overrides) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(AdminError::InvalidConfig(e.to_string())),
     }
 }
 

@@ -10,6 +10,7 @@ use super::segment::{Active, Segment};
 use crate::reached;
 use crate::types::{Epoch, Offset, Pos};
 use crate::volume::{Volume, VolumeError};
+use futures::FutureExt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,7 +294,7 @@ impl Partition {
             }
             reached!("disowned");
             tracing::warn!(partition = %self.spec.dir, "the volume does not answer; giving the partition up to another broker");
-            state.disowned = Some(state.from.of_next_assignment());
+            state.disowned = Some(self.given_up_below(&state));
             self.end_life(&mut state, Life::Relinquished, AppendError::NotLeader);
             self.end_stall(&mut state);
             self.view.store(None);
@@ -301,7 +302,42 @@ impl Partition {
         self.announce();
     }
 
+    /// Closes cleanly and says so. Whoever is to lead next waits for that word; if a call for it hangs, he gets one through the
+    /// cluster, like that of a stalled partition.
     async fn hand_over(self: Arc<Self>) {
+        let mut handed_over = self.clone().close_and_say_so().boxed();
+        if tokio::time::timeout(self.shared.config.sync_timeout, &mut handed_over).await.is_err() {
+            self.disown_while_handing_over();
+            self.drained_of(handed_over).await;
+        }
+    }
+
+    fn disown_while_handing_over(&self) {
+        {
+            let mut state = self.state.lock();
+            if state.assigned || !self.assignable || matches!(state.life, Life::Abandoned) {
+                return;
+            }
+            reached!("disowned-while-handing-over");
+            tracing::warn!(partition = %self.spec.dir, "the volume does not answer; another broker need not wait for its clean end");
+            state.disowned = Some(self.given_up_below(&state));
+            if !matches!(state.life, Life::Relinquished) {
+                self.end_life(&mut state, Life::Relinquished, AppendError::NotLeader);
+                self.end_stall(&mut state);
+                self.view.store(None);
+            }
+        }
+        self.announce();
+    }
+
+    /// The epoch from which on another assignment counts. Openings that failed may have claimed beyond what the present one has
+    /// room for.
+    fn given_up_below(&self, state: &State) -> Epoch {
+        let claimed = self.claimed.lock().map_or(Epoch::default(), |(_, epoch)| epoch);
+        state.from.max(claimed).of_next_assignment()
+    }
+
+    async fn close_and_say_so(self: Arc<Self>) {
         self.relinquish().await;
         let is_back = {
             let mut state = self.state.lock();

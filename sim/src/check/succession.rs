@@ -1,8 +1,9 @@
 //! P13 while it lasts: a partition whose leader's calls hang past the watchdog, though he lives, is led by another broker.
 //!
-//! Judged only while nothing else happened in the life than that the files of topics (`name/`) hang for one host of several:
-//! everybody else's volume is sound, so whoever is to lead next can. From the first produce to a partition that was not
-//! stored, the watchdog's time and a little more later one must have been.
+//! Judged only while nothing else happens than that the files of topics (`name/`) hang for one host, and two brokers or more
+//! serve: everybody else's volume is sound, so whoever is to lead next can. Brokers that stopped cleanly before and came
+//! back are no harm: leaders move to them, and what hangs may be a clean end. From the first produce to a partition that was
+//! not stored, the watchdog's time and a little more later one must have been.
 
 use super::ledger::Ledger;
 use super::Verdict;
@@ -21,8 +22,10 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     let bound = ledger.terms.sync_timeout + ledger.terms.lease + TAKES + ledger.terms.network;
     for (index, stamped) in ledger.events.iter().enumerate() {
         match &stamped.event {
-            Event::Broker { broker, life: Life::Starting | Life::Serving, .. } => {
-                brokers.insert(broker);
+            Event::Broker { broker, life: Life::Serving, .. } => drop(brokers.insert(broker)),
+            Event::Broker { life: Life::Starting, .. } => {}
+            Event::Broker { broker, life: Life::Term | Life::Stopped, .. } if hosts.is_empty() => {
+                brokers.remove(broker);
             }
             Event::FaultIn { kind: FaultKind::Stall, what, .. } => match host_of(what) {
                 Some(host) if brokers.len() > 1 => drop(hosts.insert(host)),

@@ -145,6 +145,34 @@ async fn a_leader_that_only_stalls_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clean_end_that_hangs_is_told_through_the_cluster() {
+    let volume = MemVolume::new();
+    let a = Broker::new("a-1", volume.clone(), 1);
+    let b = Broker::new("b-1", volume.another_process(), 2);
+    a.assign(256, &[]);
+    assert_eq!(a.put("acked").await.unwrap(), Offset(0));
+    let hang = a.volume.hang(Op::Write, "00000100-claim");
+    a.engine.assign(BTreeMap::new());
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert!(a.engine.disowned().is_empty(), "whoever waits is told in the directory");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(a.engine.disowned(), [(ID, 0, Epoch(512))]);
+    assert!(a.engine.is_stuck(), "it is to get nothing else meanwhile");
+    b.assign(512, &[("a-1", 512)]);
+    let before = tokio::time::Instant::now();
+    assert_eq!(b.put_soon("next").await, Some(Offset(1)));
+    assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+    hang.release();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!a.engine.is_stuck());
+    // It is given back.
+    b.engine.assign(BTreeMap::new());
+    a.assign(768, &[("a-1", 512)]);
+    assert_eq!(a.put_soon("back").await, Some(Offset(2)));
+    assert!(a.engine.disowned().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stale_assignment_does_not_outbid_the_later_one() {
     let volume = MemVolume::new();
     let a = Broker::new("a-1", volume.clone(), 1);
