@@ -1,7 +1,7 @@
 //! A fault with its time.
 
 use super::draw::{number, stream};
-use crate::volume::Fault;
+use crate::volume::{Fault, Op};
 use rand::Rng;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -29,7 +29,8 @@ pub enum Action {
     Volume(Fault),
 }
 
-/// What can be done to processes, hosts, clocks and the network.
+/// What can be done to processes, hosts, clocks and the network. Where a step is named and no broker, it is the one that takes
+/// the step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
@@ -45,6 +46,8 @@ pub enum Act {
         elsewhere: bool,
         #[serde(default)]
         checkpoint: Option<Checkpoint>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<Step>,
     },
     /// The broker's host loses power.
     PowerCut {
@@ -56,6 +59,8 @@ pub enum Act {
         elsewhere: bool,
         #[serde(default)]
         checkpoint: Option<Checkpoint>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<Step>,
     },
     /// SIGTERM: a clean stop, then a start.
     Term {
@@ -82,6 +87,8 @@ pub enum Act {
         /// When it stands still the wall clock of its host jumps by so many seconds.
         #[serde(default, skip_serializing_if = "is_zero")]
         clock: f64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<Step>,
     },
     /// The wall clock of the broker's host jumps by so many seconds.
     ClockStep {
@@ -94,6 +101,28 @@ pub enum Act {
         #[serde(default)]
         broker: u32,
     },
+}
+
+/// A step of a broker: what is done to it waits for that one, from its time on. If it does not come before the chaos is over,
+/// nothing is done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Step {
+    /// The operations on the volume of which one ends then; empty: any.
+    pub ops: Vec<Op>,
+    /// Only on paths that contain this.
+    pub path: String,
+    /// How many of them go by before.
+    pub skip: u32,
+    /// Seconds from its end on: answers that follow from it are on their way by then, or seen.
+    pub after: f64,
+}
+
+impl Step {
+    pub fn is(&self, op: Op, path: &str, to: Option<&str>) -> bool {
+        let named = path.contains(&self.path) || to.is_some_and(|to| to.contains(&self.path));
+        named && (self.ops.is_empty() || self.ops.contains(&op))
+    }
 }
 
 fn is_zero(n: &f64) -> bool {
@@ -117,6 +146,16 @@ pub enum Checkpoint {
 }
 
 impl Act {
+    /// The step that it waits for, and the broker that is to take it; 0 is any.
+    pub fn step(&self) -> Option<(&Step, u32)> {
+        match self {
+            Act::Kill { step, broker, .. }
+            | Act::PowerCut { step, broker, .. }
+            | Act::Pause { step, broker, .. } => step.as_ref().map(|step| (step, *broker)),
+            _ => None,
+        }
+    }
+
     /// What it does to the checkpoints.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
         match self {

@@ -11,7 +11,7 @@ pub mod draw;
 mod fault;
 mod written;
 
-pub use fault::{Act, Action, Checkpoint, FaultAt};
+pub use fault::{Act, Action, Checkpoint, FaultAt, Step};
 
 use crate::volume::{Kind, Options};
 use crate::workload::{Spec, TopicSpec};

@@ -13,6 +13,7 @@ use crate::history::{now, Event, Listed, Produced, Who};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{error::Elapsed, timeout};
 
 type Line = (Arc<str>, i32);
 
@@ -21,7 +22,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// For one request of a prover; shorter than all deadlines that it has to keep.
 const ATTEMPT: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long one partition may take to be read; there are no faults any more.
+/// How long any one step of reading may take, until it has brought the reader further; there are no faults any more. A partition
+/// whose reading takes longer as a whole is a long one, on a slow volume.
 const READING: Duration = Duration::from_secs(60);
 /// Bytes asked for at a time.
 const CHUNK: i32 = 1 << 20;
@@ -117,7 +119,7 @@ pub async fn all_open(ctx: &Ctx) {
             edge(&mut prover(ctx, &leaders), &line, LATEST).await;
         }
     };
-    if tokio::time::timeout(READING, opened).await.is_err() {
+    if timeout(READING, opened).await.is_err() {
         let what = "every partition opens after the brokers' last end".to_owned();
         ctx.history.record(Event::NotProven { what });
     }
@@ -129,22 +131,21 @@ pub async fn read_all(ctx: &Ctx) {
     // A topic may have more partitions than anybody was told: of a growth that was done and yet answered by an error.
     for (topic, _) in ctx.directory.topics() {
         let mut user = prover(ctx, &leaders);
-        if tokio::time::timeout(READING, user.look(&topic)).await.is_err() {
+        if timeout(READING, user.look(&topic)).await.is_err() {
             ctx.history.record(Event::NotProven { what: format!("{topic} is described") });
         }
     }
     for line in all_lines(ctx) {
         let mut user = prover(ctx, &leaders);
         let what = format!("{}-{} can be read", line.0, line.1);
-        match tokio::time::timeout(READING, read_line(&mut user, &line)).await {
-            Ok(()) => {}
-            Err(_) => drop(ctx.history.record(Event::NotProven { what })),
+        if read_line(&mut user, &line).await.is_err() {
+            ctx.history.record(Event::NotProven { what });
         }
     }
     for group in ctx.directory.groups() {
         let mut user = prover(ctx, &leaders);
         let what = format!("the offsets of group {group} can be read");
-        if tokio::time::timeout(READING, read_offsets(&mut user, &group)).await.is_err() {
+        if timeout(READING, read_offsets(&mut user, &group)).await.is_err() {
             ctx.history.record(Event::NotProven { what });
         }
     }
@@ -174,27 +175,37 @@ async fn edge(user: &mut User, line: &Line, which: i64) -> i64 {
     }
 }
 
-async fn read_line(user: &mut User, line: &Line) {
+async fn read_line(user: &mut User, line: &Line) -> Result<(), Elapsed> {
     let at = user.ctx.directory.place(&line.0, line.1);
-    let mut log_start = edge(user, line, EARLIEST).await;
-    let hwm = edge(user, line, LATEST).await;
+    let mut log_start = timeout(READING, edge(user, line, EARLIEST)).await?;
+    let hwm = timeout(READING, edge(user, line, LATEST)).await?;
     let mut offset = log_start;
     while offset < hwm {
+        (offset, log_start) = timeout(READING, read_on(user, line, offset, log_start)).await?;
+    }
+    let at = user.ctx.directory.still(&at);
+    user.record(Event::FinalRead { at, log_start, hwm });
+    Ok(())
+}
+
+/// Where to read on, and where the log starts by what is known now.
+async fn read_on(user: &mut User, line: &Line, offset: i64, log_start: i64) -> (i64, i64) {
+    loop {
         let rows = user.fetch(&[(line.clone(), offset)], CHUNK, 0).await;
         match rows.first().map(|(_, answer)| answer) {
             Some(Ok(f)) if f.code == 0 && !f.batches.is_empty() => {
-                offset = f.batches.last().map_or(offset, |b| b.end()).max(offset + 1);
+                return (f.batches.last().map_or(offset, |b| b.end()).max(offset + 1), log_start);
             }
             // Damaged: what lies behind it must be there all the same.
-            Some(Ok(f)) if f.code == CORRUPT_MESSAGE => offset += 1,
+            Some(Ok(f)) if f.code == CORRUPT_MESSAGE => return (offset + 1, log_start),
             // Retention goes on.
             Some(Ok(f)) if f.code == OFFSET_OUT_OF_RANGE => {
-                log_start = edge(user, line, EARLIEST).await;
-                offset = offset.max(log_start);
+                let log_start = edge(user, line, EARLIEST).await;
+                if log_start > offset {
+                    return (log_start, log_start);
+                }
             }
             _ => again(user).await,
         }
     }
-    let at = user.ctx.directory.still(&at);
-    user.record(Event::FinalRead { at, log_start, hwm });
 }

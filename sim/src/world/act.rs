@@ -1,8 +1,8 @@
 //! Carries the plan's faults out, each at its time.
 
-use super::{Slot, World};
+use super::{Awaited, Slot, World};
 use crate::history::{Event, FaultKind, Life};
-use crate::scenario::{Act, Action, Checkpoint, FaultAt};
+use crate::scenario::{Act, Action, Checkpoint, FaultAt, Step};
 use crate::volume::{Fault, FaultId, Op, Ops, Scope};
 use highwater::reached;
 use madsim::net::NetSim;
@@ -59,24 +59,37 @@ impl World {
                     self.model().lift(id);
                 }
             }
-            Action::World(act) => self.act(act, lasts).await,
+            Action::World(act) => self.act(act, fault).await,
         }
         self.history().record(Event::FaultOut { id: u64::from(n) });
     }
 
-    async fn act(&self, act: &Act, lasts: Duration) {
+    async fn act(&self, act: &Act, fault: &FaultAt) {
+        let lasts = Duration::from_secs_f64(fault.lasts.unwrap_or(0.0));
+        let chosen = match act.step() {
+            Some((step, broker)) => {
+                let left = Duration::from_secs_f64((self.plan().life.seconds - fault.at).max(0.0));
+                match tokio::time::timeout(left, self.whoever_takes(step, broker)).await {
+                    Ok(Some(broker)) => Some(broker),
+                    _ => return,
+                }
+            }
+            None => None,
+        };
         match *act {
-            Act::Kill { broker, back, elsewhere, checkpoint } => {
+            Act::Kill { broker, back, elsewhere, checkpoint, .. } => {
+                let broker = chosen.unwrap_or(broker);
                 self.down(broker, back, elsewhere, checkpoint, Down::Kill).await;
             }
-            Act::PowerCut { broker, back, elsewhere, checkpoint } => {
+            Act::PowerCut { broker, back, elsewhere, checkpoint, .. } => {
+                let broker = chosen.unwrap_or(broker);
                 self.down(broker, back, elsewhere, checkpoint, Down::Power).await;
             }
             Act::Term { broker, back, elsewhere, checkpoint } => {
                 self.down(broker, back, elsewhere, checkpoint, Down::Term).await;
             }
-            Act::Pause { broker, elsewhere, hangs, clock } => {
-                self.pause(broker, Sleep { elsewhere, hangs, clock, lasts }).await
+            Act::Pause { broker, elsewhere, hangs, clock, .. } => {
+                self.pause(chosen.unwrap_or(broker), Sleep { elsewhere, hangs, clock, lasts }).await
             }
             Act::ClockStep { broker, seconds } => {
                 let host = self.slot(broker).state.lock().host;
@@ -90,6 +103,16 @@ impl World {
                 NetSim::current().unclog_node(node);
             }
         }
+    }
+
+    /// Waits for the step. Returns the broker that took it, if it still runs then.
+    async fn whoever_takes(&self, step: &Step, broker: u32) -> Option<u32> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        self.0.watched.lock().awaited.push(Awaited { step: step.clone(), broker, left: step.skip, tell });
+        let process = told.await.ok()?;
+        reached!("struck-at-a-step");
+        tokio::time::sleep(Duration::from_secs_f64(step.after)).await;
+        self.processes().get(&process).copied()
     }
 
     /// Takes a broker down and brings it back; does nothing if it is down already.

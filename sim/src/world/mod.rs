@@ -16,7 +16,7 @@ pub use process::PORT;
 
 use crate::history::{Event, History, Life};
 use crate::scenario::draw::stream;
-use crate::scenario::Plan;
+use crate::scenario::{Plan, Step};
 use crate::volume::{Model, Op, OpEvent, Outcome};
 use highwater::config::BrokerConfig;
 use highwater::metrics::Metrics;
@@ -71,11 +71,26 @@ struct Watched {
     operations: u64,
     /// Bytes of log files read, by directory.
     log_reads: BTreeMap<String, u64>,
+    /// Which broker a process was.
+    brokers: BTreeMap<u32, u32>,
+    awaited: Vec<Awaited>,
+}
+
+/// A step that something waits for.
+struct Awaited {
+    step: Step,
+    /// Who is to take it; 0 is any.
+    broker: u32,
+    /// How many go by before.
+    left: u32,
+    /// Which process took it.
+    tell: tokio::sync::oneshot::Sender<u32>,
 }
 
 impl Watched {
     fn saw(&mut self, op: &OpEvent) {
         self.operations += 1;
+        self.tell_who_awaits(op);
         if op.op == Op::Read && op.path.ends_with(".log") {
             if let Some((dir, _)) = op.path.rsplit_once('/') {
                 *self.log_reads.entry(dir.to_owned()).or_default() += op.len;
@@ -92,6 +107,26 @@ impl Watched {
         }
         if matches!(op.outcome, Outcome::Failed(e) if e == NOSPC || e == DQUOT) {
             reached!("volume-was-full");
+        }
+    }
+}
+
+impl Watched {
+    fn tell_who_awaits(&mut self, op: &OpEvent) {
+        let Some(broker) = self.brokers.get(&op.process).copied().filter(|_| op.outcome == Outcome::Done)
+        else {
+            return;
+        };
+        for mut awaited in std::mem::take(&mut self.awaited) {
+            let is_it = (awaited.broker == 0 || awaited.broker == broker)
+                && awaited.step.is(op.op, &op.path, op.to.as_deref());
+            if is_it && awaited.left == 0 {
+                // Whoever waited may have given up.
+                let _ = awaited.tell.send(op.process);
+                continue;
+            }
+            awaited.left -= u32::from(is_it);
+            self.awaited.push(awaited);
         }
     }
 }
@@ -190,6 +225,7 @@ impl World {
         state.down = false;
         let (life, mut exit) = (state.life, running.exit.clone());
         self.0.metrics.lock().push(running.metrics.clone());
+        self.0.watched.lock().brokers.insert(running.volume.id(), slot.broker);
         state.running = Some(running);
         let (world, broker) = (self.clone(), slot.broker);
         tokio::spawn(async move {
