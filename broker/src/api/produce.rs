@@ -1,7 +1,7 @@
 //! Produce (KIP-98 batches, versions 3–11).
 //!
-//! Split in two: [`start`] gives every batch its place in its partition's queue, and is awaited before the
-//! connection's next request starts, so that a pipelining producer's batches keep their order; [`Pending::finish`]
+//! Split in two: [`start`] gives every batch its place in its partition's queue, or in the line for it, and is awaited before
+//! the connection's next request starts, so that a pipelining producer's batches keep their order; [`Pending::finish`]
 //! waits for durability beside later requests.
 //!
 //! Decisions:
@@ -9,15 +9,16 @@
 //!   report it as fatal to the transaction, and from version 8 on the message says why.
 //! - `timeout_ms` bounds the wait whatever `acks` is (Kafka: for -1 only); 0 or less sets no bound, since
 //!   Kafka with one replica never times such a request out, and the watchdog bounds it anyway.
-//! - A partition that still opens holds up the connection's later requests for two seconds at most, a failed one
-//!   not at all. A full queue holds them up until it has room, the request's time is over or the watchdog ends it:
-//!   that is the back-pressure.
+//! - A partition that still opens holds up the connection's later requests for two seconds at most, a failed one or a full
+//!   queue not at all: one partition whose sync hangs must not keep a client from all others. The back-pressure is what a
+//!   connection's requests may hold in memory.
 //! - Topics are not created here; clients have that done by Metadata.
 
 use super::{batches, partitions, RequestContext};
 use crate::storage::{Acks, AppendError, AppendRequest, Appended, Partition, Ticket};
 use bytes::Bytes;
 use futures::future::join_all;
+use futures::FutureExt;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
@@ -25,7 +26,9 @@ use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// What a transactional producer is told.
 pub(super) const TRANSACTIONS_REFUSED: ResponseError = ResponseError::InvalidTxnState;
@@ -37,7 +40,7 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(2);
 /// Versions below this may not carry zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 7;
 
-/// A request whose batches are queued.
+/// A request whose batches are queued, or in line.
 pub struct Pending {
     topics: Vec<(TopicName, Vec<Row>)>,
     deadline: Deadline,
@@ -45,7 +48,7 @@ pub struct Pending {
 
 struct Row {
     index: i32,
-    started: Result<Ticket, Refusal>,
+    started: Result<Place, Refusal>,
 }
 
 /// Why a partition's records were not taken.
@@ -77,7 +80,7 @@ pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
     let deadline = Deadline::after(cx, req.timeout_ms);
     let terms = terms(&req);
     let topics = join_all(req.topic_data.into_iter().map(|topic| async {
-        let rows = topic.partition_data.into_iter().map(|p| start_one(cx, &topic.name, p, &terms, &deadline));
+        let rows = topic.partition_data.into_iter().map(|p| start_one(cx, &topic.name, p, &terms));
         let rows = join_all(rows).await;
         (topic.name, rows)
     }));
@@ -101,7 +104,6 @@ async fn start_one(
     topic: &TopicName,
     data: PartitionProduceData,
     terms: &Result<Acks, ResponseError>,
-    deadline: &Deadline,
 ) -> Row {
     let started = async {
         let partition = partitions::find(cx, topic, data.index)?;
@@ -112,9 +114,45 @@ async fn start_one(
         };
         let records = check_records(cx.api_version, data.records)?;
         opened(&partition).await?;
-        Ok(deadline.bound(partition.start_append(AppendRequest { records, acks })).await?)
+        Ok(Place::take(partition, AppendRequest { records, acks }).await?)
     };
     Row { index: data.index, started: started.await }
+}
+
+/// A batch's place in its partition's queue, or in the line for it.
+enum Place {
+    Queued(Ticket),
+    /// The queue is full, or the partition opens. The task goes on whatever this connection is busy with: others stand behind it.
+    InLine(AbortOnDrop),
+}
+
+impl Place {
+    /// In the order of calls. Does not wait for room: the connection's later requests may be for partitions that have some.
+    async fn take(partition: Arc<Partition>, req: AppendRequest) -> Result<Place, AppendError> {
+        let mut append = async move { partition.start_append(req).await }.boxed();
+        match futures::poll!(&mut append) {
+            Poll::Ready(ticket) => Ok(Place::Queued(ticket?)),
+            Poll::Pending => Ok(Place::InLine(AbortOnDrop(tokio::spawn(append)))),
+        }
+    }
+
+    async fn wait(self) -> Result<Appended, AppendError> {
+        let ticket = match self {
+            Place::Queued(ticket) => ticket,
+            // A task that ended in a panic has said so elsewhere.
+            Place::InLine(mut task) => (&mut task.0).await.unwrap_or(Err(AppendError::NotLeader))?,
+        };
+        ticket.wait().await
+    }
+}
+
+/// Who goes away, or runs out of time, leaves the line.
+struct AbortOnDrop(JoinHandle<Result<Ticket, AppendError>>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Waits for a partition that still opens, but not long: the connection's later requests wait with it.
@@ -162,7 +200,7 @@ impl Pending {
 
 async fn finish_one(row: Row, deadline: &Deadline) -> PartitionProduceResponse {
     let done = match row.started {
-        Ok(ticket) => deadline.bound(ticket.wait()).await.map_err(Refusal::from),
+        Ok(place) => deadline.bound(place.wait()).await.map_err(Refusal::from),
         Err(refusal) => Err(refusal),
     };
     let response = PartitionProduceResponse::default().with_index(row.index);

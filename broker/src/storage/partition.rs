@@ -128,6 +128,8 @@ pub struct Partition {
     pub(super) view: ArcSwapOption<View>,
     /// Told whenever the life changes or room appears in the queue.
     pub(super) changed: Notify,
+    /// Those who append wait in it for room, in their order.
+    pub(super) line: tokio::sync::Mutex<()>,
     watchers: Mutex<Watchers>,
     visible: AtomicU64,
     pub(super) leo: AtomicI64,
@@ -183,6 +185,7 @@ impl Partition {
             }),
             view: ArcSwapOption::empty(),
             changed: Notify::new(),
+            line: tokio::sync::Mutex::default(),
             watchers: Mutex::default(),
             visible: AtomicU64::new(0),
             leo: AtomicI64::new(0),

@@ -100,6 +100,8 @@ impl Partition {
         if config.cleanup_policy.compact {
             super::records::require_keys(&req.records, &header, &self.shared.metrics)?;
         }
+        // First come, first served: a batch that came later, of the same producer perhaps, must not slip in where there is room.
+        let _turn = timeout(left(until), self.line.lock()).await.map_err(|_| too_late())?;
         loop {
             // Registered before looking, so that no change is missed.
             let changed = self.changed.notified();
