@@ -18,6 +18,7 @@ const TAKES: Duration = Duration::from_secs(10);
 pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     let mut brokers = BTreeSet::new();
     let mut hosts = BTreeSet::new();
+    let mut stalls = BTreeSet::new();
     let mut failing: BTreeMap<&Place, Index> = BTreeMap::new();
     let bound = ledger.terms.sync_timeout + ledger.terms.lease + TAKES + ledger.terms.network;
     for (index, stamped) in ledger.events.iter().enumerate() {
@@ -27,10 +28,16 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
             Event::Broker { broker, life: Life::Term | Life::Stopped, .. } if hosts.is_empty() => {
                 brokers.remove(broker);
             }
-            Event::FaultIn { kind: FaultKind::Stall, what, .. } => match host_of(what) {
-                Some(host) if brokers.len() > 1 => drop(hosts.insert(host)),
+            Event::FaultIn { kind: FaultKind::Stall, what, id } => match host_of(what) {
+                Some(host) if brokers.len() > 1 => {
+                    hosts.insert(host);
+                    stalls.insert(*id);
+                }
                 _ => return,
             },
+            // A clean stop, before: what else it may be, the broker's own events say.
+            Event::FaultIn { kind: FaultKind::Other, .. } if hosts.is_empty() => {}
+            Event::FaultOut { id } if !stalls.contains(id) => {}
             // What follows a stall that is over, or a second one's, is judged elsewhere.
             Event::FaultIn { .. } | Event::FaultOut { .. } | Event::Broker { .. } => return,
             Event::ProduceDone { sent, answer, .. } if hosts.len() == 1 => {
@@ -116,6 +123,23 @@ mod tests {
         assert!(refused_again(story(1, one()), 55).is_empty(), "there is no other");
         assert!(refused_again(story(3, hangs(r#""all""#, "t/")), 55).is_empty(), "it hangs for all");
         assert!(refused_again(story(3, hangs(r#"{"host":1}"#, "")), 55).is_empty(), "the lease ends, too");
+    }
+
+    #[test]
+    fn a_clean_stop_before_is_no_excuse_and_a_kill_is() {
+        for (life, broken) in [(Life::Term, vec!["P13"]), (Life::Killed, vec![])] {
+            let mut story = Story::new();
+            let broker = |story: &mut Story, broker, life| {
+                story.record(Event::Broker { broker, host: FIRST_HOST, life });
+            };
+            (1..=3).for_each(|b| broker(&mut story, b, Life::Serving));
+            story.record(Event::FaultIn { id: 7, kind: FaultKind::Other, what: "term {}".into() });
+            broker(&mut story, 3, life);
+            broker(&mut story, 3, Life::Starting);
+            story.record(hangs(r#"{"host":1}"#, "t/"));
+            story.record(Event::FaultOut { id: 7 });
+            assert_eq!(refused_again(story, 55), broken);
+        }
     }
 
     #[test]
