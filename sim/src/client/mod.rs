@@ -73,7 +73,29 @@ pub struct Said<'a> {
 pub type OnMetadata = Box<dyn Fn(Said) + Send + Sync>;
 
 /// Who leads which partition, as one client knows it, or several that share what they know.
-pub type Leaders = Arc<Mutex<BTreeMap<(Arc<str>, i32), SocketAddr>>>;
+pub type Leaders = Arc<Mutex<Known>>;
+
+#[derive(Default)]
+pub struct Known {
+    leaders: BTreeMap<(Arc<str>, i32), SocketAddr>,
+    /// Several clients share this: when one of them asked last, by topic.
+    asked: Option<BTreeMap<Arc<str>, Duration>>,
+}
+
+impl Known {
+    /// An answer is about the whole topic, and thousands of clients that share it need not each ask for all thousands of
+    /// partitions: whoever comes soon after somebody else goes by what that one was told.
+    fn is_to_be_asked(&mut self, topic: &Arc<str>) -> bool {
+        let Some(asked) = &mut self.asked else { return true };
+        if asked.get(topic).is_some_and(|at| now().saturating_sub(*at) < ASKED_LATELY) {
+            return false;
+        }
+        asked.insert(topic.clone(), now());
+        true
+    }
+}
+
+const ASKED_LATELY: Duration = Duration::from_millis(200);
 
 pub struct Client {
     id: StrBytes,
@@ -148,6 +170,7 @@ impl Client {
 
     /// Knows and forgets from now on what all know that share it.
     pub fn share(&mut self, leaders: Leaders) {
+        leaders.lock().asked.get_or_insert_default();
         self.leaders = leaders;
     }
 
@@ -216,7 +239,7 @@ impl Client {
     /// Drops the connection and all that was known: the broker may be gone, or lead no more.
     pub fn forget(&mut self, addr: SocketAddr) {
         self.conns.remove(&addr);
-        self.forget_roles();
+        self.forget_roles_of(addr);
         // A host that lets us in may hold a broker that does not answer.
         if self.bootstrap.get(self.next % self.bootstrap.len()) == Some(&addr) {
             self.next += 1;
@@ -224,8 +247,28 @@ impl Client {
     }
 
     /// Somebody else leads now, or coordinates.
+    ///
+    /// What clients share is forgotten partition by partition ([`Client::forget_leader`]).
     pub fn forget_roles(&mut self) {
-        self.leaders.lock().clear();
+        let mut known = self.leaders.lock();
+        if known.asked.is_none() {
+            known.leaders.clear();
+        }
+        self.coordinators.clear();
+    }
+
+    /// Somebody else leads this partition now.
+    pub fn forget_leader(&mut self, topic: &Arc<str>, partition: i32) {
+        self.leaders.lock().leaders.remove(&(topic.clone(), partition));
+    }
+
+    fn forget_roles_of(&mut self, addr: SocketAddr) {
+        let mut known = self.leaders.lock();
+        // What others found out is theirs.
+        match known.asked {
+            Some(_) => known.leaders.retain(|_, leader| *leader != addr),
+            None => known.leaders.clear(),
+        }
         self.coordinators.clear();
     }
 
@@ -244,7 +287,7 @@ impl Client {
             let conn = match Conn::connect(addr).await {
                 Ok(conn) => conn,
                 Err(lost) => {
-                    self.forget_roles();
+                    self.forget_roles_of(addr);
                     return Err(lost);
                 }
             };
@@ -258,10 +301,14 @@ impl Client {
             Target::Any => self.any().await,
             Target::Leader(topic, partition) => {
                 let key = (topic.clone(), *partition);
-                if !self.leaders.lock().contains_key(&key) {
+                let is_unknown = {
+                    let mut known = self.leaders.lock();
+                    !known.leaders.contains_key(&key) && known.is_to_be_asked(topic)
+                };
+                if is_unknown {
                     self.metadata(Some(topic)).await.map_err(not_sent)?;
                 }
-                let leader = self.leaders.lock().get(&key).copied();
+                let leader = self.leaders.lock().leaders.get(&key).copied();
                 leader.ok_or_else(|| Lost::NotSent(format!("{topic}-{partition} has no leader")))
             }
             Target::Coordinator(group) => {
@@ -303,7 +350,7 @@ impl Client {
             .iter()
             .filter_map(|b| Some((b.node_id.0, format!("{}:{}", b.host.as_str(), b.port).parse().ok()?)))
             .collect();
-        let mut leaders = self.leaders.lock();
+        let mut known = self.leaders.lock();
         for topic in response.topics.iter().filter(|t| t.error_code == 0) {
             let Some(name) = &topic.name else { continue };
             let name: Arc<str> = name.as_str().into();
@@ -313,12 +360,12 @@ impl Client {
                     tell(Said { by, asked, topic: &name, id: topic.topic_id, partition, leader, epoch });
                 }
                 match brokers.get(&p.leader_id.0) {
-                    Some(leader) => drop(leaders.insert((name.clone(), p.partition_index), *leader)),
-                    None => drop(leaders.remove(&(name.clone(), p.partition_index))),
+                    Some(leader) => drop(known.leaders.insert((name.clone(), p.partition_index), *leader)),
+                    None => drop(known.leaders.remove(&(name.clone(), p.partition_index))),
                 }
             }
         }
-        drop(leaders);
+        drop(known);
         Ok(response)
     }
 

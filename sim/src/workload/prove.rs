@@ -71,7 +71,7 @@ async fn move_until(ctx: &Ctx, mut user: User, group: Arc<str>, begun: Duration,
             ctx.history.record(Event::NotProven { what });
             return;
         }
-        again(&mut user).await;
+        again(&mut user, None).await;
     }
 }
 
@@ -107,7 +107,7 @@ async fn probe_until(ctx: &Ctx, mut user: User, line: Line, number: u64, begun: 
                 .record(Event::NotProven { what: format!("{what}: {answer:?} after {attempt} attempts") });
             return;
         }
-        again(&mut user).await;
+        again(&mut user, Some(&line)).await;
     }
 }
 
@@ -152,8 +152,11 @@ pub async fn read_all(ctx: &Ctx) {
 }
 
 /// Before the next attempt: whoever was asked may not be the right one any more.
-async fn again(user: &mut User) {
+async fn again(user: &mut User, line: Option<&Line>) {
     user.client.forget_roles();
+    if let Some((topic, partition)) = line {
+        user.client.forget_leader(topic, *partition);
+    }
     tokio::time::sleep(PAUSE).await;
 }
 
@@ -161,7 +164,7 @@ async fn read_offsets(user: &mut User, group: &Arc<str>) {
     loop {
         match user.fetch_offsets(group).await {
             Ok(rows) if rows.iter().all(|r| r.code == 0) => return,
-            _ => again(user).await,
+            _ => again(user, None).await,
         }
     }
 }
@@ -171,7 +174,7 @@ async fn edge(user: &mut User, line: &Line, which: i64) -> i64 {
         if let Ok(Listed { code: 0, offset, .. }) = user.list_offset(line, which).await {
             return offset;
         }
-        again(user).await;
+        again(user, Some(line)).await;
     }
 }
 
@@ -205,7 +208,7 @@ async fn read_on(user: &mut User, line: &Line, offset: i64, log_start: i64) -> (
                     return (log_start, log_start);
                 }
             }
-            _ => again(user).await,
+            _ => again(user, Some(line)).await,
         }
     }
 }
