@@ -108,16 +108,16 @@ impl Partition {
     async fn attempt(self: &Arc<Self>, token: u64, generation: u64) -> Result<Opened, Attempt> {
         let this = self.clone();
         let progress = Arc::new(AtomicU64::new(0));
-        let (from, disowned) = {
-            let state = self.state.lock();
-            (state.from, state.disowned_by_others.clone())
-        };
+        let from = self.state.lock().from;
         let args = OpenArgs {
             volume: self.shared.volume.clone(),
             spec: self.spec.clone(),
             config: self.shared.config.clone(),
             floor: (*self.floor.lock()).max(Epoch(from.0.saturating_sub(1))),
-            disowned,
+            disowned: Arc::new({
+                let this = self.clone();
+                move || this.state.lock().disowned_by_others.clone()
+            }),
             assigned: Some(from).filter(|from| *from > Epoch::default()),
             nonce: self.shared.entropy.u64(),
             holder: self.shared.fence.holder(token),

@@ -108,7 +108,8 @@ pub(super) async fn await_earlier(a: &OpenArgs, epoch: Epoch) -> Result<Listing,
     let (mut pause, mut waited) = (POLL.0, Duration::ZERO);
     let mut looks = 0u32;
     loop {
-        others.retain(|c| !c.relinquished && !is_disowned(a, c) && !a.fence.is_over(&c.holder));
+        let disowned = (a.disowned)();
+        others.retain(|c| !c.relinquished && !is_disowned(&disowned, c) && !a.fence.is_over(&c.holder));
         if others.is_empty() {
             break;
         }
@@ -170,8 +171,8 @@ async fn read(a: &OpenArgs, epoch: Epoch) -> Result<Option<Claim>, DocError> {
 }
 
 /// Whether whoever made the claim told the cluster, and not the directory, that he gave the partition up.
-fn is_disowned(a: &OpenArgs, claim: &Claim) -> bool {
-    a.disowned.iter().any(|(holder, below)| *holder == claim.holder && claim.epoch < *below)
+fn is_disowned(disowned: &[(String, Epoch)], claim: &Claim) -> bool {
+    disowned.iter().any(|(holder, below)| *holder == claim.holder && claim.epoch < *below)
 }
 
 /// Whoever claimed above us and found our claim without content does not wait for us. Asked once more before the epoch

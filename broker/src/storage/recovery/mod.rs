@@ -99,8 +99,8 @@ pub struct OpenArgs {
     /// Who claims: the holder of the lease under which the opening began, whatever lease stands when the claim is made. A
     /// claim in the name of a later lease would stand for as long as that one, and nobody would take it back.
     pub holder: String,
-    /// [`crate::storage::Assignment::disowned`].
-    pub disowned: Vec<(String, Epoch)>,
+    /// [`crate::storage::Assignment::disowned`], as it is known now: the word may come while the opening waits for it.
+    pub disowned: Arc<dyn Fn() -> Vec<(String, Epoch)> + Send + Sync>,
     /// Who of those that claimed earlier is known to be gone.
     pub fence: Arc<dyn Fence>,
     /// Told of the epoch that was claimed.

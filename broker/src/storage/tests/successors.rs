@@ -153,11 +153,13 @@ async fn a_clean_end_that_hangs_is_told_through_the_cluster() {
     assert_eq!(a.put("acked").await.unwrap(), Offset(0));
     let hang = a.volume.hang(Op::Write, "00000100-claim");
     a.engine.assign(BTreeMap::new());
+    b.assign(512, &[]);
     tokio::time::sleep(Duration::from_secs(29)).await;
     assert!(a.engine.disowned().is_empty(), "whoever waits is told in the directory");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(a.engine.disowned(), [(ID, 0, Epoch(512))]);
     assert!(a.engine.is_stuck(), "it is to get nothing else meanwhile");
+    // The word comes while it waits.
     b.assign(512, &[("a-1", 512)]);
     let before = tokio::time::Instant::now();
     assert_eq!(b.put_soon("next").await, Some(Offset(1)));
