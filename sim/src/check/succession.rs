@@ -3,7 +3,7 @@
 //! Judged only while nothing else happens than that the files of topics (`name/`) hang for one host, and two brokers or more
 //! serve: everybody else's volume is sound, so whoever is to lead next can. Brokers that stopped cleanly before and came
 //! back are no harm: leaders move to them, and what hangs may be a clean end. From the first produce to a partition that was
-//! not stored, the watchdog's time and a little more later one must have been.
+//! not stored, the watchdog's time and a little more later one must be that is sent then.
 
 use super::ledger::Ledger;
 use super::Verdict;
@@ -47,7 +47,8 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
                 let is_stored = is_stored(answer);
                 if let Some(first) = failing.get(at) {
                     let since = ledger.at(*first);
-                    if stamped.at.saturating_sub(since) > bound {
+                    // By when it was sent: answers come in order, and one may wait behind that of another partition.
+                    if ledger.at(*sent).saturating_sub(since) > bound {
                         let what = format!(
                             "{}-{} takes nothing since {since:?}, though the volume hangs for one broker only: \
                              {bound:?} at most are allowed",
