@@ -2,8 +2,8 @@
 //!
 //! Judged only while nothing else happens than that the files of topics (`name/`) hang for one host, and two brokers or more
 //! serve: everybody else's volume is sound, so whoever is to lead next can. Brokers that stopped cleanly before and came
-//! back are no harm: leaders move to them, and what hangs may be a clean end. From the first produce to a partition that was
-//! not stored, the watchdog's time and a little more later one must be that is sent then.
+//! back are no harm: leaders move to them, and what hangs may be a clean end. Once a produce to a partition was not stored, one
+//! that is sent the watchdog's time and a little more later must be, or another one before it.
 
 use super::ledger::Ledger;
 use super::Verdict;
