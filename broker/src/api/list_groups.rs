@@ -1,4 +1,4 @@
-//! ListGroups (states: KIP-518). If part of the groups cannot be listed now, the rest is, with an error.
+//! ListGroups (states: KIP-518, types: KIP-848). If part of the groups cannot be listed now, the rest is, with an error.
 
 use super::group_terms::{code, text};
 use super::RequestContext;
@@ -9,45 +9,66 @@ use kafka_protocol::protocol::StrBytes;
 
 /// From this version on, states are asked for and shown.
 const STATES: i16 = 4;
+/// From this version on, types are.
+const TYPES: i16 = 5;
 
 pub async fn handle(cx: &RequestContext, req: ListGroupsRequest) -> ListGroupsResponse {
     let (groups, error) = cx.broker.groups.list().await;
-    let wanted = groups.into_iter().filter(|g| matches(&req.states_filter, g));
+    let wanted = groups
+        .into_iter()
+        .filter(|g| matches(&req.states_filter, g.state) && matches(&req.types_filter, g.kind.name()));
     ListGroupsResponse::default()
         .with_error_code(code(error))
         .with_groups(wanted.map(|g| shape(cx.api_version, g)).collect())
 }
 
-fn matches(states: &[StrBytes], group: &Listed) -> bool {
-    states.is_empty() || states.iter().any(|s| s.eq_ignore_ascii_case(group.state.name()))
+/// An empty filter lets everything through.
+fn matches(filter: &[StrBytes], what: &str) -> bool {
+    filter.is_empty() || filter.iter().any(|f| f.eq_ignore_ascii_case(what))
 }
 
 fn shape(version: i16, group: Listed) -> ListedGroup {
-    let listed = ListedGroup::default()
+    let mut listed = ListedGroup::default()
         .with_group_id(GroupId(text(group.id)))
         .with_protocol_type(text(group.protocol_type));
-    match version >= STATES {
-        true => listed.with_group_state(StrBytes::from_static_str(group.state.name())),
-        false => listed,
+    if version >= STATES {
+        listed.group_state = StrBytes::from_static_str(group.state);
     }
+    if version >= TYPES {
+        listed.group_type = StrBytes::from_static_str(group.kind.name());
+    }
+    listed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::group::State;
+    use crate::coordinator::GroupKind;
     use bytes::BytesMut;
     use kafka_protocol::protocol::Encodable;
 
     #[test]
-    fn states_are_shown_and_filtered_where_the_version_knows_them() {
-        let group = || Listed { id: "g".into(), protocol_type: "consumer".into(), state: State::Stable };
-        for version in 0..=4 {
-            let response = ListGroupsResponse::default().with_groups(vec![shape(version, group())]);
+    fn states_and_types_are_shown_where_the_version_knows_them() {
+        for version in 0..=5 {
+            let group = Listed {
+                id: "g".into(),
+                protocol_type: "consumer".into(),
+                state: "Stable",
+                kind: GroupKind::Consumer,
+            };
+            let response = ListGroupsResponse::default().with_groups(vec![shape(version, group)]);
             response.encode(&mut BytesMut::new(), version).unwrap();
+            let shown = &response.groups[0];
+            assert_eq!(shown.group_state.as_str(), if version >= STATES { "Stable" } else { "" });
+            assert_eq!(shown.group_type.as_str(), if version >= TYPES { "consumer" } else { "" });
         }
-        assert!(matches(&[], &group()));
-        assert!(matches(&["stable".to_owned().into(), "Empty".to_owned().into()], &group()));
-        assert!(!matches(&["Empty".to_owned().into()], &group()));
+    }
+
+    #[test]
+    fn a_filter_ignores_case_and_an_empty_one_lets_all_through() {
+        assert!(matches(&[], "Stable"));
+        assert!(matches(&["stable".to_owned().into(), "Empty".to_owned().into()], "Stable"));
+        assert!(!matches(&["Empty".to_owned().into()], "Stable"));
+        assert!(matches(&["Consumer".to_owned().into()], GroupKind::Consumer.name()));
     }
 }

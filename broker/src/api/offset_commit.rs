@@ -1,5 +1,8 @@
 //! OffsetCommit. What is answered without an error is durable and visible (P8).
 //!
+//! Of a consumer group, members commit in their member epoch and from version 9 on (KIP-848): a stale epoch is
+//! STALE_MEMBER_EPOCH, and the member tries again once a heartbeat told it the new one.
+//!
 //! Partitions that do not exist and metadata that is too long are refused one by one; the rest is committed
 //! together or not at all.
 
@@ -16,6 +19,9 @@ use kafka_protocol::messages::offset_commit_response::{
 use kafka_protocol::messages::{OffsetCommitRequest, OffsetCommitResponse};
 use kafka_protocol::ResponseError;
 
+/// From this version on, the generation may be a member epoch.
+const MEMBER_EPOCHS: i16 = 9;
+
 pub async fn handle(cx: &RequestContext, req: OffsetCommitRequest) -> OffsetCommitResponse {
     let image = cx.broker.cluster.image();
     let terms = Terms {
@@ -31,7 +37,8 @@ pub async fn handle(cx: &RequestContext, req: OffsetCommitRequest) -> OffsetComm
         Ok(())
     } else {
         let caller = caller(&req.member_id, req.group_instance_id, req.generation_id_or_member_epoch);
-        cx.broker.groups.commit(&req.group_id, CommitInput { caller, offsets }).await
+        let names_epochs = cx.api_version >= MEMBER_EPOCHS;
+        cx.broker.groups.commit(&req.group_id, CommitInput { caller, names_epochs, offsets }).await
     };
     let topics = checked.into_iter().map(|(topic, partitions)| {
         let partition = |(index, result): (i32, Checked)| {

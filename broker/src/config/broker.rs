@@ -67,6 +67,14 @@ pub struct GroupConfig {
     pub initial_rebalance_delay: Duration,
     /// `group.max.size`, in members
     pub max_size: usize,
+    /// `group.consumer.session.timeout.ms` (KIP-848)
+    pub consumer_session_timeout: Duration,
+    /// `group.consumer.heartbeat.interval.ms`
+    pub consumer_heartbeat_interval: Duration,
+    /// `group.consumer.max.size`, in members
+    pub consumer_max_size: usize,
+    /// `group.consumer.assignors`, the first being the default
+    pub consumer_assignors: Vec<String>,
     /// `offsets.retention.minutes`
     pub offsets_retention: Duration,
     /// `offsets.retention.check.interval.ms`
@@ -82,6 +90,10 @@ impl Default for GroupConfig {
             max_session_timeout: Duration::from_secs(1800),
             initial_rebalance_delay: Duration::from_secs(3),
             max_size: i32::MAX as usize,
+            consumer_session_timeout: Duration::from_secs(45),
+            consumer_heartbeat_interval: Duration::from_secs(5),
+            consumer_max_size: i32::MAX as usize,
+            consumer_assignors: vec!["uniform".to_owned(), "range".to_owned()],
             offsets_retention: Duration::from_secs(7 * 24 * 3600),
             offsets_retention_check: Duration::from_secs(600),
             offset_metadata_max_bytes: 4096,
@@ -166,6 +178,7 @@ impl BrokerConfig {
                 "group.min.session.timeout.ms is larger than group.max.session.timeout.ms".to_owned(),
             ));
         }
+        get.check_consumer_groups()?;
         Ok(BrokerConfig { set, ..config })
     }
 
@@ -211,6 +224,35 @@ impl Values<'_> {
 
     fn millis(&self, key: &str) -> Duration {
         Duration::from_millis(self.bytes(key))
+    }
+
+    fn words(&self, key: &str) -> Vec<String> {
+        self.text(key).unwrap_or_default().split(',').map(str::to_owned).collect()
+    }
+
+    /// A value that other keys bound, in Kafka's words: for what groups may set for themselves.
+    fn within(&self, key: &str, min: &str, max: &str) -> Result<(), ConfigError> {
+        let [value, low, high] = [key, min, max].map(|k| self.long(k));
+        match () {
+            () if value < low => Err(ConfigError::Conflict(format!("{key} is smaller than {min}"))),
+            () if value > high => Err(ConfigError::Conflict(format!("{key} is larger than {max}"))),
+            () => Ok(()),
+        }
+    }
+
+    fn check_consumer_groups(&self) -> Result<(), ConfigError> {
+        let [session, heartbeat] = ["session.timeout.ms", "heartbeat.interval.ms"].map(|name| {
+            let key = format!("group.consumer.{name}");
+            let [min, max] = ["min", "max"].map(|bound| format!("group.consumer.{bound}.{name}"));
+            self.within(&key, &min, &max).map(|()| self.long(&key))
+        });
+        match heartbeat? < session? {
+            true => Ok(()),
+            false => Err(ConfigError::Conflict(
+                "group.consumer.heartbeat.interval.ms is not smaller than group.consumer.session.timeout.ms"
+                    .to_owned(),
+            )),
+        }
     }
 
     fn bad(&self, key: &str, reason: &str) -> ConfigError {
@@ -285,6 +327,10 @@ impl Values<'_> {
             max_session_timeout: self.millis("group.max.session.timeout.ms"),
             initial_rebalance_delay: self.millis("group.initial.rebalance.delay.ms"),
             max_size: self.size("group.max.size"),
+            consumer_session_timeout: self.millis("group.consumer.session.timeout.ms"),
+            consumer_heartbeat_interval: self.millis("group.consumer.heartbeat.interval.ms"),
+            consumer_max_size: self.size("group.consumer.max.size"),
+            consumer_assignors: self.words("group.consumer.assignors"),
             offsets_retention: self.millis("offsets.retention.minutes").saturating_mul(60_000),
             offsets_retention_check: self.millis("offsets.retention.check.interval.ms"),
             offset_metadata_max_bytes: self.size("offset.metadata.max.bytes"),

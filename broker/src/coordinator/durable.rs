@@ -4,7 +4,7 @@
 //! the state before it. Only what is durable is ever applied: an offset that can be seen here cannot be
 //! taken back by a crash.
 
-use super::group::GroupDoc;
+use super::any::Doc;
 use super::record::{Committed, Entry, Key, Record, Value};
 use crate::types::TopicId;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ pub type Place = (TopicId, i32);
 /// What is kept of one group, with the bytes that each part takes in the log.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    doc: Option<(GroupDoc, usize)>,
+    doc: Option<(Doc, usize)>,
     offsets: BTreeMap<Place, (Committed, usize)>,
 }
 
 impl Kept {
-    pub fn doc(&self) -> Option<&GroupDoc> {
+    pub fn doc(&self) -> Option<&Doc> {
         self.doc.as_ref().map(|(doc, _)| doc)
     }
 
@@ -119,11 +119,8 @@ impl Durable {
 
     fn set_group(&mut self, group: &str, value: &Value, size: usize) {
         match value {
-            Value::Group(doc) => {
-                let kept = self.groups.entry(group.to_owned()).or_default();
-                let old = kept.doc.replace((doc.clone(), size));
-                self.size = self.size + size - old.map_or(0, |(_, n)| n);
-            }
+            Value::Group(doc) => self.set_doc(group, Doc::Classic(doc.clone()), size),
+            Value::ConsumerGroup(doc) => self.set_doc(group, Doc::Consumer(doc.clone()), size),
             Value::Forgotten => {
                 let old = self.groups.get_mut(group).and_then(|kept| kept.doc.take());
                 self.size -= old.map_or(0, |(_, n)| n);
@@ -135,6 +132,12 @@ impl Durable {
             }
             _ => {}
         }
+    }
+
+    fn set_doc(&mut self, group: &str, doc: Doc, size: usize) {
+        let kept = self.groups.entry(group.to_owned()).or_default();
+        let old = kept.doc.replace((doc, size));
+        self.size = self.size + size - old.map_or(0, |(_, n)| n);
     }
 
     fn set_offset(&mut self, group: &str, place: Place, value: &Value, size: usize) {
@@ -172,7 +175,7 @@ impl Durable {
             .iter()
             .map(|(slots, hash)| Record::slot(Value::Format { slots: *slots, hash: hash.clone() }));
         let groups = self.groups.iter().flat_map(|(group, kept)| {
-            let doc = kept.doc().map(|doc| Record::group(group, Value::Group(doc.clone())));
+            let doc = kept.doc().map(|doc| Record::group(group, doc.clone().value()));
             let offsets = kept
                 .offsets()
                 .map(|(place, c)| Record::offset(group, place.0, place.1, Value::Offset(c.clone())));
@@ -210,6 +213,11 @@ mod tests {
         Record::group(group, Value::Group(doc))
     }
 
+    fn consumer_doc(group: &str, epoch: i32) -> Record {
+        let doc = super::super::consumer::ConsumerGroup::after(epoch, None).to_doc();
+        Record::group(group, Value::ConsumerGroup(doc))
+    }
+
     fn snapshot(of: &Durable, id: u64) -> Vec<Entry> {
         let records = of.records();
         let end = Value::SnapshotEnd { records: records.len() as u64 };
@@ -220,12 +228,13 @@ mod tests {
 
     fn any_record() -> impl Strategy<Value = Record> {
         let group = prop_oneof![Just("a"), Just("b")];
-        (group, 0..3i32, 0..4i64, 0..6u8).prop_map(|(g, p, n, kind)| match kind {
+        (group, 0..3i32, 0..4i64, 0..7u8).prop_map(|(g, p, n, kind)| match kind {
             0 => doc(g, n as i32),
             1 => Record::group(g, Value::Forgotten),
             2 => Record::group(g, Value::Deleted),
             3 => Record::offset(g, TopicId::default(), p, Value::Deleted),
             4 => Record::offset(g, TopicId::default(), p, Value::Expired { committed_at: n }),
+            5 => consumer_doc(g, n as i32),
             _ => offset(g, p, n),
         })
     }

@@ -1,9 +1,11 @@
 //! All groups of a broker: what the API handlers call.
 
+use super::any::AnyGroup;
+use super::consumer::{ConsumerState, Lookup, Topic};
 use super::durable::Place;
-use super::group::{Caller, JoinInput, JoinReply, MemberDoc, Reply, State, SyncInput, SyncReply};
-use super::record::{json_len, Committed};
-use super::serving::{Answer, CommitInput, Serving, MAX_GROUP_BYTES};
+use super::group::{Caller, Group, JoinInput, JoinReply, MemberDoc, Reply, State, SyncInput, SyncReply};
+use super::record::{json_len, Committed, MAX_GROUP_BYTES};
+use super::serving::{Answer, CommitInput, Serving};
 use super::settings::GroupSettings;
 use super::slot::Slot;
 use super::slot_log::SlotLog;
@@ -30,8 +32,14 @@ const MAX_COMMIT_BYTES: usize = 12 << 20;
 const SLOT_SEGMENT: u64 = 16 << 20;
 
 /// Which topics exist.
-pub trait Topics: Send + Sync + 'static {
+pub trait Topics: Lookup + Send + Sync + 'static {
     fn exists(&self, id: TopicId) -> bool;
+}
+
+impl Lookup for Cluster {
+    fn topic(&self, name: &str) -> Option<Topic> {
+        self.image().topic(name).map(|t| Topic { id: t.id, partitions: t.partitions })
+    }
 }
 
 impl Topics for Cluster {
@@ -49,12 +57,54 @@ pub struct Description {
     pub members: Vec<MemberDoc>,
 }
 
+/// Which protocol a group is of (KIP-848).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKind {
+    Classic,
+    Consumer,
+}
+
+impl GroupKind {
+    /// As ListGroups spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupKind::Classic => "classic",
+            GroupKind::Consumer => "consumer",
+        }
+    }
+}
+
 /// What ListGroups shows of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub id: String,
     pub protocol_type: String,
-    pub state: State,
+    /// The name of the state, in the group's protocol.
+    pub state: &'static str,
+    pub kind: GroupKind,
+}
+
+impl Listed {
+    fn new(id: String, group: Option<&AnyGroup>) -> Listed {
+        match group {
+            Some(AnyGroup::Consumer(group)) => Listed {
+                id,
+                // As Kafka: what the classic protocol's consumers call themselves.
+                protocol_type: "consumer".to_owned(),
+                state: ConsumerState::name(group.state()),
+                kind: GroupKind::Consumer,
+            },
+            classic => {
+                let group = classic.and_then(AnyGroup::classic);
+                Listed {
+                    id,
+                    protocol_type: group.and_then(Group::protocol_type).unwrap_or_default().to_owned(),
+                    state: group.map_or(State::Empty, Group::state).name(),
+                    kind: GroupKind::Classic,
+                }
+            }
+        }
+    }
 }
 
 /// What became of the offsets that OffsetDelete named.
@@ -162,7 +212,12 @@ impl Groups {
         &*self.env.clock
     }
 
-    fn slot(&self, group: &str) -> Result<&Slot, ResponseError> {
+    /// An id that nobody had before.
+    pub(super) fn fresh_id(&self) -> String {
+        self.env.entropy.uuid().to_string()
+    }
+
+    pub(super) fn slot(&self, group: &str) -> Result<&Slot, ResponseError> {
         let slot = self.slots.get(slot_of(group) as usize);
         slot.map(|s| &**s).ok_or(ResponseError::CoordinatorNotAvailable)
     }
@@ -192,7 +247,7 @@ impl Groups {
             let unknown = !s.knows(group) && !input.member_id.is_empty();
             match unknown {
                 true => Err(ResponseError::UnknownMemberId),
-                false => Ok(s.join(group, now, limits, input)),
+                false => Ok(s.join(group, now, &slot.terms(), input)),
             }
         })?;
         self.answer(slot, waiting.0, waiting.1?).await
@@ -240,8 +295,7 @@ impl Groups {
     ) -> Result<Vec<Result<String, ResponseError>>, ResponseError> {
         valid_id(group)?;
         let slot = self.slot(group)?;
-        let limits = &self.settings.limits;
-        let (epoch, (results, gate)) = slot.with(|s, now| s.leave(group, now, limits, members))?;
+        let (epoch, (results, gate)) = slot.with(|s, now| s.leave(group, now, &slot.terms(), members))?;
         slot.pass(gate).await?;
         slot.confirm(epoch).await?;
         Ok(results)
@@ -264,14 +318,27 @@ impl Groups {
 
     /// The group's committed offsets; none for a group that nobody knows.
     pub async fn offsets(&self, group: &str) -> Result<Vec<(Place, Committed)>, ResponseError> {
+        self.offsets_for(group, None).await
+    }
+
+    /// As [`Groups::offsets`], for a member of a consumer group in its epoch (KIP-848): UNKNOWN_MEMBER_ID and
+    /// STALE_MEMBER_EPOCH keep it from going on where another member has been since.
+    pub async fn offsets_for(
+        &self,
+        group: &str,
+        reader: Option<(&str, i32)>,
+    ) -> Result<Vec<(Place, Committed)>, ResponseError> {
         let read = |s: &mut Serving| {
+            if let (Some((member, epoch)), Some(AnyGroup::Consumer(group))) = (reader, s.group(group)) {
+                group.check_member(member, epoch).map_err(|e| e.error())?;
+            }
             let kept = s.durable().group(group).into_iter();
-            kept.flat_map(|k| k.offsets()).map(|(place, c)| (*place, c.clone())).collect()
+            Ok(kept.flat_map(|k| k.offsets()).map(|(place, c)| (*place, c.clone())).collect())
         };
         let slot = self.slot(group)?;
         let (epoch, offsets) = slot.with(|s, _| read(s))?;
         slot.confirm(epoch).await?;
-        Ok(offsets)
+        offsets
     }
 
     /// OffsetDelete: places with the names of their topics.
@@ -291,7 +358,7 @@ impl Groups {
 
     // ---- groups ----
 
-    /// `None`: no such group (Kafka: Dead).
+    /// `None`: no such group of the classic protocol (Kafka: Dead).
     pub async fn describe(&self, group: &str) -> Result<Option<Description>, ResponseError> {
         valid_id(group)?;
         let slot = self.slot(group)?;
@@ -341,7 +408,7 @@ impl Groups {
 }
 
 /// Kafka takes any group id but the empty one; for offsets alone even that.
-fn valid_id(group: &str) -> Result<(), ResponseError> {
+pub(super) fn valid_id(group: &str) -> Result<(), ResponseError> {
     match group.is_empty() {
         true => Err(ResponseError::InvalidGroupId),
         false => Ok(()),
@@ -364,7 +431,7 @@ fn slot_config() -> TopicConfig {
 }
 
 fn describe(s: &Serving, id: &str) -> Option<Description> {
-    let Some(group) = s.group(id) else {
+    let Some(group) = s.group(id).map(AnyGroup::classic) else {
         return s.knows(id).then(|| Description {
             state: State::Empty,
             protocol_type: String::new(),
@@ -372,6 +439,7 @@ fn describe(s: &Serving, id: &str) -> Option<Description> {
             members: Vec::new(),
         });
     };
+    let group = group?;
     Some(Description {
         state: group.state(),
         protocol_type: group.protocol_type().unwrap_or_default().to_owned(),
@@ -382,15 +450,8 @@ fn describe(s: &Serving, id: &str) -> Option<Description> {
 
 async fn list(slot: &Slot) -> Result<Vec<Listed>, ResponseError> {
     let listed = |s: &mut Serving| {
-        let entry = |id: &String| {
-            let group = s.group(id);
-            Listed {
-                id: id.clone(),
-                protocol_type: group.and_then(|g| g.protocol_type()).unwrap_or_default().to_owned(),
-                state: group.map_or(State::Empty, |g| g.state()),
-            }
-        };
-        s.ids().into_iter().map(entry).collect()
+        let ids = s.ids().into_iter();
+        ids.map(|id| Listed::new(id.clone(), s.group(id))).collect()
     };
     let (epoch, groups) = slot.with(|s, _| listed(s))?;
     slot.confirm(epoch).await?;
@@ -407,7 +468,10 @@ fn delete_offsets(
     }
     let named = || places.iter().map(|(_, name)| name.clone()).collect::<BTreeSet<_>>();
     let subscribed = match s.group(id) {
-        Some(group) if !group.members().is_empty() => {
+        Some(AnyGroup::Consumer(group)) => {
+            named().into_iter().filter(|name| group.subscribes(name)).collect()
+        }
+        Some(AnyGroup::Classic(group)) if !group.members().is_empty() => {
             if group.protocol_type() != Some("consumer") {
                 return Err(ResponseError::NonEmptyGroup);
             }

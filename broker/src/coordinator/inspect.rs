@@ -55,7 +55,10 @@ fn nonsense(slot: u32, entry: &Entry) -> Option<String> {
             return Some(format!("spreads groups over {slots} slots by {hash}, not over {SLOTS} by {HASH}"));
         }
         (Key::Slot, Value::Format { .. } | Value::SnapshotBegin | Value::SnapshotEnd { .. })
-        | (Key::Group { .. }, Value::Group(_) | Value::Forgotten | Value::Deleted)
+        | (
+            Key::Group { .. },
+            Value::Group(_) | Value::ConsumerGroup(_) | Value::Forgotten | Value::Deleted,
+        )
         | (Key::Offset { .. }, Value::Offset(_) | Value::Deleted | Value::Expired { .. }) => {}
         _ => return Some("has a value that does not go with its key".into()),
     }
@@ -123,6 +126,7 @@ fn block(number: u64, content: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::consumer::ConsumerGroup;
     use super::super::record::{encode, Committed, Record};
     use super::*;
     use crate::types::Epoch;
@@ -147,7 +151,14 @@ mod tests {
     #[test]
     fn what_a_coordinator_writes_is_sound() {
         let format = Record::slot(Value::Format { slots: SLOTS, hash: HASH.into() });
-        let all = [format, commit("g", 0, 0), commit("g", 0, -1), Record::group("g", Value::Deleted)];
+        let consumer = Value::ConsumerGroup(ConsumerGroup::after(3, Some(1)).to_doc());
+        let all = [
+            format,
+            commit("g", 0, 0),
+            commit("g", 0, -1),
+            Record::group("g", consumer),
+            Record::group("g", Value::Deleted),
+        ];
         assert_eq!(judge(slot_of("g"), &all), None);
     }
 

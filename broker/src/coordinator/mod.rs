@@ -18,9 +18,15 @@
 //! What is kept: offsets, and each group's generation, members and assignment, so that neither a restart nor
 //! a takeover makes anybody rebalance. What is not kept: ids promised to members that never joined, who is
 //! in the middle of joining, and how much of a session timeout has passed.
+//!
+//! There are two protocols, each a state machine of its own: the classic one, in which a member assigns
+//! ([`group`]), and that of KIP-848, in which the coordinator does ([`consumer`]).
 
 pub(crate) mod hex;
 
+mod any;
+pub mod consumer;
+mod consumer_groups;
 mod durable;
 pub mod group;
 mod groups;
@@ -37,11 +43,12 @@ mod fake_log;
 #[cfg(test)]
 mod tests;
 
+pub use consumer_groups::{ConsumerDescription, ConsumerLook};
 pub use durable::Place;
-pub use groups::{CommittedOffset, Description, Groups, Listed, OffsetDeletion, Topics};
+pub use groups::{CommittedOffset, Description, GroupKind, Groups, Listed, OffsetDeletion, Topics};
 pub use producer_ids::{ProducerIdError, ProducerIds};
-pub use record::Committed;
-pub use serving::{CommitInput, MAX_GROUP_BYTES};
+pub use record::{Committed, MAX_GROUP_BYTES};
+pub use serving::CommitInput;
 pub use settings::GroupSettings;
 
 /// How many slots there are. Part of the format: every slot's log says it, and one that says otherwise is

@@ -15,6 +15,7 @@
 //! `snapshot` marks the records that repeat the state for the sake of trimming the log. They count only
 //! together, from `begin` to `end`.
 
+use super::consumer::ConsumerDoc;
 use super::group::GroupDoc;
 use crate::types::{Epoch, Offset, TopicId};
 use bytes::{Bytes, BytesMut};
@@ -27,6 +28,10 @@ use serde::{Deserialize, Serialize};
 
 /// The format's version. A log with another one is not loaded.
 const VERSION: u32 = 1;
+
+/// Bytes of a group's document without the assignments, and bytes of the assignments in it: both together must
+/// fit into one batch.
+pub const MAX_GROUP_BYTES: usize = 7 << 20;
 
 /// What a record is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +63,10 @@ pub enum Value {
     SnapshotEnd {
         records: u64,
     },
-    /// Of [`Key::Group`].
+    /// Of [`Key::Group`]: it is of the classic protocol.
     Group(GroupDoc),
+    /// Of [`Key::Group`]: it is of the consumer protocol (KIP-848). What wrote logs before knew none.
+    ConsumerGroup(ConsumerDoc),
     /// Of [`Key::Group`]: the document is gone, the offsets stay.
     Forgotten,
     /// Of [`Key::Group`]: the group and all its offsets are gone. Of [`Key::Offset`]: the offset is.
@@ -115,6 +122,7 @@ impl Record {
         };
         let value = match &self.value {
             Value::Group(doc) => doc.rough_size(),
+            Value::ConsumerGroup(doc) => doc.rough_size(),
             Value::Offset(committed) => json_len(&committed.topic) + json_len(&committed.metadata),
             _ => 0,
         };

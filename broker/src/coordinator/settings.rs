@@ -1,5 +1,6 @@
 //! What the coordinator needs of the broker's configuration.
 
+use super::consumer::{Assignor, ConsumerLimits};
 use super::group::Limits;
 use crate::config::{GroupConfig, StorageConfig};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct GroupSettings {
     pub limits: Limits,
+    pub consumer: ConsumerLimits,
     /// `offset.metadata.max.bytes`
     pub metadata_max: usize,
     /// `offsets.retention.minutes`
@@ -27,6 +29,12 @@ impl GroupSettings {
                 max_session: groups.max_session_timeout,
                 initial_delay: groups.initial_rebalance_delay,
                 max_size: groups.max_size,
+            },
+            consumer: ConsumerLimits {
+                session: groups.consumer_session_timeout,
+                heartbeat: groups.consumer_heartbeat_interval,
+                max_size: groups.consumer_max_size,
+                assignors: groups.consumer_assignors.iter().filter_map(|n| Assignor::from_name(n)).collect(),
             },
             metadata_max: groups.offset_metadata_max_bytes,
             retention: groups.offsets_retention,

@@ -8,6 +8,7 @@
 //! A slot is served for one leader epoch. An answer counts only if, after all that it rests on was durable,
 //! the log still proves that epoch under a live lease: else NOT_COORDINATOR.
 
+use super::any::Terms;
 use super::durable::Durable;
 use super::group::Now;
 use super::record::{self, Entry, Record, Value};
@@ -100,6 +101,11 @@ impl Slot {
 
     pub fn now(&self) -> Now {
         Now { boot: self.clock.boot(), wall_ms: self.clock.wall_ms() }
+    }
+
+    /// What decides beside a request.
+    pub fn terms(&self) -> Terms<'_> {
+        Terms { limits: &self.settings.limits, consumer: &self.settings.consumer, topics: &*self.topics }
     }
 
     // ---- for requests ----
@@ -237,7 +243,7 @@ impl Slot {
             }
         }
         let fresh = durable.format().is_none();
-        let mut serving = Box::new(Serving::new(bounds.epoch, durable, self.now()));
+        let mut serving = Box::new(Serving::new(bounds.epoch, durable, &self.settings.consumer, self.now()));
         if fresh {
             serving.submit_format(SLOTS, HASH);
             self.work.notify_one();
@@ -353,6 +359,7 @@ impl Slot {
 
     async fn run_clock(&self, epoch: Epoch) -> LogError {
         let mut sweep_at = self.clock.boot() + self.settings.sweep_every;
+        let mut refresh_at = self.clock.boot();
         loop {
             if self.log.leads() != Some(epoch) {
                 return LogError::NotLeader;
@@ -362,8 +369,15 @@ impl Slot {
             if sweeps {
                 sweep_at = now.boot + self.settings.sweep_every;
             }
+            let refreshes = now.boot >= refresh_at;
+            if refreshes {
+                refresh_at = now.boot + LOOK;
+            }
             let next = self.serving(|s| {
-                s.run_timers(now, &self.settings.limits);
+                s.run_timers(now, &self.terms());
+                if refreshes {
+                    s.refresh(&self.terms());
+                }
                 if sweeps {
                     s.sweep(now, self.settings.retention, |id| self.topics.exists(id));
                 }

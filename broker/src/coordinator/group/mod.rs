@@ -300,6 +300,12 @@ impl Group {
         }
     }
 
+    /// A group without members whose generations are above `generation`: the epoch of the consumer group whose
+    /// place it takes.
+    pub fn after(generation: i32, empty_since: Option<i64>) -> Self {
+        Group { generation, empty_since, ..Group::new() }
+    }
+
     pub fn state(&self) -> State {
         self.state
     }

@@ -1,8 +1,11 @@
 //! What the stories need: a clock, topics, and what a client would say.
 
 use crate::config::{GroupConfig, StorageConfig};
+use crate::coordinator::consumer::{Lookup, Topic};
+use crate::coordinator::fake_log::FakeLog;
 use crate::coordinator::group::{Caller, JoinInput, JoinReply, SyncInput};
-use crate::coordinator::{CommitInput, Committed, GroupSettings, Groups, Place, Topics};
+use crate::coordinator::slot_log::SlotLog;
+use crate::coordinator::{slot_of, CommitInput, Committed, GroupSettings, Groups, Place, Topics, SLOTS};
 use crate::rt::{Clock, Env, SeededEntropy, SoloHost};
 use crate::types::TopicId;
 use crate::volume::MemVolume;
@@ -45,6 +48,14 @@ pub struct TestTopics(pub Mutex<BTreeSet<TopicId>>);
 impl Topics for TestTopics {
     fn exists(&self, id: TopicId) -> bool {
         self.0.lock().contains(&id)
+    }
+}
+
+/// Topic 1 is "t", with two partitions.
+impl Lookup for TestTopics {
+    fn topic(&self, name: &str) -> Option<Topic> {
+        let t = Topic { id: topic(1), partitions: 2 };
+        (name == "t" && self.exists(t.id)).then_some(t)
     }
 }
 
@@ -98,7 +109,7 @@ pub async fn commit_as(
 ) -> Result<(), ResponseError> {
     let committed = Committed { committed_at: groups_now(groups), ..committed(offset) };
     let offsets = vec![((topic(1), partition), committed)];
-    groups.commit(group, CommitInput { caller, offsets }).await
+    groups.commit(group, CommitInput { caller, names_epochs: true, offsets }).await
 }
 
 fn groups_now(groups: &Groups) -> i64 {
@@ -162,4 +173,33 @@ pub async fn settle(groups: &Groups, group: &str) -> Caller {
     let synced = groups.sync(group, input).await;
     assert_eq!((synced.error, synced.assignment), (None, Bytes::from_static(b"all")));
     Caller { member_id: joined.member_id, instance: None, generation: joined.generation }
+}
+
+/// Groups on logs that do what a test says.
+pub struct Bed {
+    logs: Vec<FakeLog>,
+    pub groups: Arc<Groups>,
+    pub topics: Arc<TestTopics>,
+}
+
+impl Bed {
+    pub async fn new() -> Bed {
+        Bed::with(settings()).await
+    }
+
+    pub async fn with(settings: GroupSettings) -> Bed {
+        let logs: Vec<FakeLog> = (0..SLOTS).map(|_| FakeLog::new()).collect();
+        let topics = topics();
+        let as_slots = logs.iter().map(|l| Arc::new(l.clone()) as Arc<dyn SlotLog>).collect();
+        let groups = Groups::on(env(MemVolume::new()), as_slots, topics.clone(), settings);
+        ready(&groups, "g").await;
+        // Past the writing of the format.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Bed { logs, groups, topics }
+    }
+
+    /// The log of group "g".
+    pub fn log(&self) -> &FakeLog {
+        &self.logs[slot_of("g") as usize]
+    }
 }

@@ -1,5 +1,6 @@
 //! Whole coordinators: on a log that does what a test says, and on the storage engine over a volume in memory.
 
 mod bed;
+mod consumer_groups;
 mod on_fake_log;
 mod on_storage;

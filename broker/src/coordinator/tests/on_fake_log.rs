@@ -1,44 +1,12 @@
 //! What becomes of answers and state when the log fails, hangs, or changes its leader.
 
 use super::bed::*;
-use crate::coordinator::fake_log::FakeLog;
 use crate::coordinator::group::{Caller, JoinInput, State};
-use crate::coordinator::slot_log::SlotLog;
-use crate::coordinator::{slot_of, GroupSettings, Groups, SLOTS};
-use crate::volume::MemVolume;
+use crate::coordinator::{slot_of, GroupSettings};
 use futures::FutureExt;
 use kafka_protocol::ResponseError as E;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-
-struct Bed {
-    logs: Vec<FakeLog>,
-    groups: Arc<Groups>,
-    topics: Arc<TestTopics>,
-}
-
-impl Bed {
-    async fn new() -> Bed {
-        Bed::with(settings()).await
-    }
-
-    async fn with(settings: GroupSettings) -> Bed {
-        let logs: Vec<FakeLog> = (0..SLOTS).map(|_| FakeLog::new()).collect();
-        let topics = topics();
-        let as_slots = logs.iter().map(|l| Arc::new(l.clone()) as Arc<dyn SlotLog>).collect();
-        let groups = Groups::on(env(MemVolume::new()), as_slots, topics.clone(), settings);
-        ready(&groups, "g").await;
-        // Past the writing of the format.
-        sleep(Duration::from_millis(10)).await;
-        Bed { logs, groups, topics }
-    }
-
-    /// The log of group "g".
-    fn log(&self) -> &FakeLog {
-        &self.logs[slot_of("g") as usize]
-    }
-}
 
 #[test]
 fn hole_20_a_failed_commit_is_an_error_and_is_not_seen() {

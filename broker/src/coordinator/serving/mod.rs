@@ -7,8 +7,12 @@
 //! - *A failed append ends the serving.* Whether the record is in the log is then unknown, so the whole state
 //!   is dropped, all who wait are told, and the slot loads anew. There is nothing to roll back.
 
+mod members;
+
+use super::any::{AnyGroup, Terms};
+use super::consumer::ConsumerLimits;
 use super::durable::{Durable, Place};
-use super::group::{Caller, Group, JoinInput, Limits, Now, Out, Reply, SyncInput, Token};
+use super::group::{Caller, Group, Now, Out, Reply, Token};
 use super::record::{self, Committed, Entry, Record, Value};
 use crate::types::{Epoch, TopicId};
 use kafka_protocol::ResponseError;
@@ -18,10 +22,6 @@ use tokio::sync::oneshot;
 
 /// The number of a submission, from 1, in log order.
 pub type Seq = u64;
-
-/// Bytes of a group's document without the assignments, and bytes of the assignments in it: both together must
-/// fit into one batch.
-pub const MAX_GROUP_BYTES: usize = 7 << 20;
 
 /// Bytes of one batch of records that need not be seen together.
 const PIECE: usize = 1 << 20;
@@ -43,7 +43,7 @@ enum Waiter {
 }
 
 struct Live {
-    group: Group,
+    group: AnyGroup,
     armed: Option<Duration>,
     /// The last submission of the group's document.
     doc_seq: Seq,
@@ -71,11 +71,13 @@ pub struct Serving {
 #[derive(Clone, Debug)]
 pub struct CommitInput {
     pub caller: Caller,
+    /// Whether the request can name a member epoch (KIP-848): what a consumer group's members commit with.
+    pub names_epochs: bool,
     pub offsets: Vec<(Place, Committed)>,
 }
 
 impl Serving {
-    pub fn new(epoch: Epoch, durable: Durable, now: Now) -> Self {
+    pub fn new(epoch: Epoch, durable: Durable, limits: &ConsumerLimits, now: Now) -> Self {
         let mut serving = Serving {
             epoch,
             live: BTreeMap::new(),
@@ -92,7 +94,8 @@ impl Serving {
         };
         for (id, kept) in serving.durable.groups() {
             if let Some(doc) = kept.doc() {
-                let live = Live { group: Group::from_doc(doc, now), armed: None, doc_seq: 0 };
+                let group = AnyGroup::from_doc(doc, limits, now);
+                let live = Live { group, armed: None, doc_seq: 0 };
                 serving.live.insert(id.clone(), live);
             }
         }
@@ -105,7 +108,7 @@ impl Serving {
         &self.durable
     }
 
-    pub fn group(&self, id: &str) -> Option<&Group> {
+    pub fn group(&self, id: &str) -> Option<&AnyGroup> {
         self.live.get(id).map(|live| &live.group)
     }
 
@@ -119,53 +122,6 @@ impl Serving {
         self.live.keys().chain(self.durable.groups().keys()).collect()
     }
 
-    // ---- members ----
-
-    pub fn join(
-        &mut self,
-        id: &str,
-        now: Now,
-        limits: &Limits,
-        input: JoinInput,
-    ) -> oneshot::Receiver<Answer> {
-        let (token, answer) = self.token();
-        self.step(id, |group, out| {
-            if group.weight_with(&input) > MAX_GROUP_BYTES {
-                let refused =
-                    super::group::JoinReply::refused(ResponseError::GroupMaxSizeReached, input.member_id);
-                return out.replies.push((token, Reply::Join(refused)));
-            }
-            group.join(now, limits, input, token, out)
-        });
-        answer
-    }
-
-    pub fn sync(&mut self, id: &str, now: Now, input: SyncInput) -> oneshot::Receiver<Answer> {
-        let (token, answer) = self.token();
-        self.step(id, |group, out| group.sync(now, input, token, out));
-        answer
-    }
-
-    pub fn heartbeat(&mut self, id: &str, now: Now, caller: &Caller) -> (Result<(), ResponseError>, Gate) {
-        let result = self.step(id, |group, _| group.heartbeat(now, caller));
-        (result, self.gate(self.doc_seq(id)))
-    }
-
-    /// Each of `members` is a member id and an instance id.
-    #[allow(clippy::type_complexity)]
-    pub fn leave(
-        &mut self,
-        id: &str,
-        now: Now,
-        limits: &Limits,
-        members: &[(String, Option<String>)],
-    ) -> (Vec<Result<String, ResponseError>>, Gate) {
-        let results = self.step(id, |group, out| {
-            members.iter().map(|(m, i)| group.leave(now, limits, m, i.as_deref(), out)).collect()
-        });
-        (results, self.gate(self.doc_seq(id)))
-    }
-
     // ---- offsets ----
 
     /// The gate opens when the offsets are durable, and with that visible.
@@ -173,7 +129,7 @@ impl Serving {
         if !self.knows(id) && input.caller.generation >= 0 {
             return Err(ResponseError::IllegalGeneration);
         }
-        self.step(id, |group, _| group.may_commit(now, &input.caller))?;
+        self.step(id, |group, _| group.may_commit(now, &input.caller, input.names_epochs))?;
         if input.offsets.is_empty() {
             return Ok(self.gate(self.doc_seq(id)));
         }
@@ -193,7 +149,7 @@ impl Serving {
         if !self.knows(id) {
             return Err(ResponseError::GroupIdNotFound);
         }
-        if self.group(id).is_some_and(|g| !g.members().is_empty()) {
+        if self.group(id).is_some_and(AnyGroup::has_members) {
             return Err(ResponseError::NonEmptyGroup);
         }
         self.forget_live(id);
@@ -207,7 +163,7 @@ impl Serving {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    pub fn run_timers(&mut self, now: Now, limits: &Limits) {
+    pub fn run_timers(&mut self, now: Now, terms: &Terms<'_>) {
         while let Some((at, id)) = self.timers.first().cloned() {
             if at > now.boot {
                 return;
@@ -216,7 +172,7 @@ impl Serving {
             if let Some(live) = self.live.get_mut(&id) {
                 live.armed = None;
             }
-            self.step(&id, |group, out| group.tick(now, limits, out));
+            self.step(&id, |group, out| group.tick(now, terms, out));
         }
     }
 
@@ -230,8 +186,8 @@ impl Serving {
         let mut forgotten = Vec::new();
         for (id, kept) in self.durable.groups() {
             let group = self.group(id);
-            let deserted = group.is_none_or(Group::is_deserted);
-            let since = group.and_then(Group::empty_since).unwrap_or(i64::MIN);
+            let deserted = group.is_none_or(AnyGroup::is_deserted);
+            let since = group.and_then(AnyGroup::empty_since).unwrap_or(i64::MIN);
             let mut left = 0usize;
             for (place, c) in kept.offsets() {
                 let over = match c.expires_at {
@@ -334,6 +290,11 @@ impl Serving {
         self.live.get(id).map_or(self.completed, |live| live.doc_seq)
     }
 
+    /// Opens when all that was decided on in the group so far is durable.
+    pub fn group_gate(&mut self, id: &str) -> Gate {
+        self.gate(self.doc_seq(id))
+    }
+
     fn gate(&mut self, seq: Seq) -> Gate {
         let (tx, rx) = oneshot::channel();
         match seq <= self.completed {
@@ -357,17 +318,17 @@ impl Serving {
 
     /// One input to one group, and what follows from it. A group that did not exist and is still nothing
     /// afterwards leaves no trace.
-    fn step<R>(&mut self, id: &str, input: impl FnOnce(&mut Group, &mut Out) -> R) -> R {
+    fn step<R>(&mut self, id: &str, input: impl FnOnce(&mut AnyGroup, &mut Out) -> R) -> R {
         let mut out = Out::default();
         let live = self.live.entry(id.to_owned()).or_insert_with(|| Live {
-            group: Group::new(),
+            group: AnyGroup::Classic(Group::new()),
             armed: None,
             doc_seq: 0,
         });
         let result = input(&mut live.group, &mut out);
         if out.persist {
             let doc = live.group.to_doc();
-            let seq = self.submit(vec![Record::group(id, Value::Group(doc))]);
+            let seq = self.submit(vec![Record::group(id, doc.value())]);
             if let Some(live) = self.live.get_mut(id) {
                 live.doc_seq = seq;
             }
