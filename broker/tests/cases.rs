@@ -17,15 +17,15 @@ const ADVERTISED: &[(&str, i16, i16, i16)] = &[
     ("Fetch", 1, 4, 12),
     ("ListOffsets", 2, 1, 8),
     ("Metadata", 3, 0, 12),
-    ("OffsetCommit", 8, 2, 8),
-    ("OffsetFetch", 9, 1, 8),
+    ("OffsetCommit", 8, 2, 9),
+    ("OffsetFetch", 9, 1, 9),
     ("FindCoordinator", 10, 0, 4),
     ("JoinGroup", 11, 0, 9),
     ("Heartbeat", 12, 0, 4),
     ("LeaveGroup", 13, 0, 5),
     ("SyncGroup", 14, 0, 5),
-    ("DescribeGroups", 15, 0, 5),
-    ("ListGroups", 16, 0, 4),
+    ("DescribeGroups", 15, 0, 6),
+    ("ListGroups", 16, 0, 5),
     ("ApiVersions", 18, 0, 4),
     ("CreateTopics", 19, 2, 7),
     ("DeleteTopics", 20, 1, 6),
@@ -41,6 +41,8 @@ const ADVERTISED: &[(&str, i16, i16, i16)] = &[
     ("ListPartitionReassignments", 46, 0, 0),
     ("OffsetDelete", 47, 0, 0),
     ("DescribeCluster", 60, 0, 1),
+    ("ConsumerGroupHeartbeat", 68, 0, 1),
+    ("ConsumerGroupDescribe", 69, 0, 0),
 ];
 
 #[tokio::test]

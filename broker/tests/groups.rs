@@ -196,12 +196,12 @@ async fn offsets_are_committed_and_fetched_in_every_version() {
     let broker = broker().await;
     let mut client = broker.client().await;
     ready(&mut client).await;
-    for version in 2..=8 {
+    for version in 2..=9 {
         let request = commit_request("g", "t", 1, i64::from(version)).with_generation_id_or_member_epoch(-1);
         assert_eq!(commit(&mut client, version, &request).await, 0, "OffsetCommit {version}");
     }
-    for version in 1..=8 {
-        assert_eq!(fetch_offset(&mut client, version, "g", 1).await, (8, "note".to_owned()), "{version}");
+    for version in 1..=9 {
+        assert_eq!(fetch_offset(&mut client, version, "g", 1).await, (9, "note".to_owned()), "{version}");
         assert_eq!(fetch_offset(&mut client, version, "g", 0).await, (-1, String::new()));
         assert_eq!(fetch_offset(&mut client, version, "nobody", 0).await, (-1, String::new()));
     }
@@ -209,14 +209,14 @@ async fn offsets_are_committed_and_fetched_in_every_version() {
     for version in 2..=7 {
         let request = OffsetFetchRequest::default().with_group_id(group_id("g")).with_topics(None);
         let all = client.call(version, &request).await.topics;
-        assert_eq!((all.len(), all[0].partitions.len(), all[0].partitions[0].committed_offset), (1, 1, 8));
+        assert_eq!((all.len(), all[0].partitions.len(), all[0].partitions[0].committed_offset), (1, 1, 9));
     }
     let nowhere = commit_request("g", "t", 3, 1).with_generation_id_or_member_epoch(-1);
     assert_eq!(commit(&mut client, 8, &nowhere).await, 3);
     let mut wordy = commit_request("g", "t", 1, 99).with_generation_id_or_member_epoch(-1);
     wordy.topics[0].partitions[0].committed_metadata = Some(text(&"x".repeat(4097)));
     assert_eq!(commit(&mut client, 8, &wordy).await, 12);
-    assert_eq!(fetch_offset(&mut client, 8, "g", 1).await.0, 8, "what was refused changed nothing");
+    assert_eq!(fetch_offset(&mut client, 8, "g", 1).await.0, 9, "what was refused changed nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,19 +269,21 @@ async fn two_members_share_and_are_described_and_listed() {
     let (_two, joined, synced) = second.await.unwrap();
     assert_eq!((joined.generation_id, &synced.assignment[..]), (2, &b"b"[..]));
 
-    for version in 0..=5 {
+    for version in 0..=6 {
         let request = DescribeGroupsRequest::default().with_groups(vec![group_id("g"), group_id("nobody")]);
         let groups = admin.call(version, &request).await.groups;
         assert_eq!(groups[0].group_state.as_str(), "Stable");
         assert_eq!(groups[0].protocol_data.as_str(), "range");
         assert_eq!(groups[0].members.len(), 2);
         assert_eq!(groups[0].members[0].client_host.as_str(), "/127.0.0.1");
-        assert_eq!((groups[1].group_state.as_str(), groups[1].error_code), ("Dead", 0));
+        let missing = if version >= 6 { 69 } else { 0 };
+        assert_eq!((groups[1].group_state.as_str(), groups[1].error_code), ("Dead", missing));
     }
-    for version in 0..=4 {
+    for version in 0..=5 {
         let groups = admin.call(version, &ListGroupsRequest::default()).await.groups;
         assert_eq!(groups.len(), 1);
         assert_eq!(groups[0].group_id.as_str(), "g");
+        assert_eq!(groups[0].group_type.as_str(), if version >= 5 { "classic" } else { "" });
     }
     let empty = ListGroupsRequest::default().with_states_filter(vec![text("Empty")]);
     assert!(admin.call(4, &empty).await.groups.is_empty());

@@ -139,15 +139,15 @@ const LISTED: &[(ApiKey, i16, i16)] = &[
     (ApiKey::Fetch, 4, 12),
     (ApiKey::ListOffsets, 1, 8),
     (ApiKey::Metadata, 0, 12),
-    (ApiKey::OffsetCommit, 2, 8),
-    (ApiKey::OffsetFetch, 1, 8),
+    (ApiKey::OffsetCommit, 2, 9),
+    (ApiKey::OffsetFetch, 1, 9),
     (ApiKey::FindCoordinator, 0, 4),
     (ApiKey::JoinGroup, 0, 9),
     (ApiKey::Heartbeat, 0, 4),
     (ApiKey::LeaveGroup, 0, 5),
     (ApiKey::SyncGroup, 0, 5),
-    (ApiKey::DescribeGroups, 0, 5),
-    (ApiKey::ListGroups, 0, 4),
+    (ApiKey::DescribeGroups, 0, 6),
+    (ApiKey::ListGroups, 0, 5),
     (ApiKey::ApiVersions, 0, 4),
     (ApiKey::CreateTopics, 2, 7),
     (ApiKey::DeleteTopics, 1, 6),
@@ -163,6 +163,8 @@ const LISTED: &[(ApiKey, i16, i16)] = &[
     (ApiKey::ListPartitionReassignments, 0, 0),
     (ApiKey::OffsetDelete, 0, 0),
     (ApiKey::DescribeCluster, 0, 1),
+    (ApiKey::ConsumerGroupHeartbeat, 0, 1),
+    (ApiKey::ConsumerGroupDescribe, 0, 0),
 ];
 
 fn assert_lists_everything(response: &ApiVersionsResponse) {
@@ -186,7 +188,16 @@ async fn what_is_listed_is_what_the_issue_says() {
         let response = client.call(version, &request).await;
         assert_eq!(response.error_code, 0);
         assert_lists_everything(&response);
-        assert!(response.supported_features.is_empty());
+        // KIP-848 behind KIP-584; a feature that might be 0 is not told to clients before version 4 (KIP-1006).
+        let supported =
+            response.supported_features.iter().map(|f| (f.name.as_str(), f.min_version, f.max_version));
+        let expected = if version >= 4 { vec![("group.version", 0, 1)] } else { vec![] };
+        assert_eq!(supported.collect::<Vec<_>>(), expected);
+        let finalized = response.finalized_features.iter();
+        let finalized = finalized.map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level));
+        let expected = if version >= 3 { vec![("group.version", 1, 1)] } else { vec![] };
+        assert_eq!(finalized.collect::<Vec<_>>(), expected);
+        assert_eq!(response.finalized_features_epoch, if version >= 3 { 0 } else { -1 });
     }
     let nameless = client.call(3, &ApiVersionsRequest::default()).await;
     assert_eq!(nameless.error_code, 42);

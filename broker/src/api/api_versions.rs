@@ -1,18 +1,45 @@
 //! ApiVersions (KIP-35, KIP-511): what this broker serves.
 //!
-//! No features are listed: none is served that needs one. (Were there any, those with minimum 0 would have
-//! to be left out below version 4, KIP-1006.)
+//! One feature is listed (KIP-584): `group.version`, at 1, which tells clients that the consumer protocol
+//! (KIP-848) is served. Nobody can change it, so its epoch never moves. That it could be 0 is left out below version
+//! 4, whose clients take a minimum of 0 for an error (KIP-1006).
 
 use super::{dispatch::TABLE, RequestContext};
-use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
 use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
+use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
 
+/// The first version that has features.
+const FEATURES: i16 = 3;
+/// The first whose clients know a feature that may be absent.
+const MINIMUM_0: i16 = 4;
+
+const GROUP_VERSION: StrBytes = StrBytes::from_static_str("group.version");
+const LEVEL: i16 = 1;
+
 pub async fn handle(cx: &RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse {
-    if cx.api_version >= 3 && !(is_name(&req.client_software_name) && is_name(&req.client_software_version)) {
+    if cx.api_version >= FEATURES
+        && !(is_name(&req.client_software_name) && is_name(&req.client_software_version))
+    {
         return ApiVersionsResponse::default().with_error_code(ResponseError::InvalidRequest.code());
     }
-    ApiVersionsResponse::default().with_api_keys(listed())
+    with_features(cx.api_version, ApiVersionsResponse::default().with_api_keys(listed()))
+}
+
+fn with_features(version: i16, response: ApiVersionsResponse) -> ApiVersionsResponse {
+    if version < FEATURES {
+        return response;
+    }
+    let supported = SupportedFeatureKey::default().with_name(GROUP_VERSION).with_max_version(LEVEL);
+    let finalized = FinalizedFeatureKey::default()
+        .with_name(GROUP_VERSION)
+        .with_max_version_level(LEVEL)
+        .with_min_version_level(LEVEL);
+    response
+        .with_supported_features(if version >= MINIMUM_0 { vec![supported] } else { Vec::new() })
+        .with_finalized_features_epoch(0)
+        .with_finalized_features(vec![finalized])
 }
 
 /// The answer to a version that is not known, to be encoded as version 0.

@@ -130,12 +130,14 @@ served! {
     SyncGroup, SyncGroupRequest, 0..=5 => sync_group;
     Heartbeat, HeartbeatRequest, 0..=4 => heartbeat;
     LeaveGroup, LeaveGroupRequest, 0..=5 => leave_group;
-    OffsetCommit, OffsetCommitRequest, 2..=8 => offset_commit;
-    OffsetFetch, OffsetFetchRequest, 1..=8 => offset_fetch;
-    DescribeGroups, DescribeGroupsRequest, 0..=5 => describe_groups;
-    ListGroups, ListGroupsRequest, 0..=4 => list_groups;
+    OffsetCommit, OffsetCommitRequest, 2..=9 => offset_commit;
+    OffsetFetch, OffsetFetchRequest, 1..=9 => offset_fetch;
+    DescribeGroups, DescribeGroupsRequest, 0..=6 => describe_groups;
+    ListGroups, ListGroupsRequest, 0..=5 => list_groups;
     DeleteGroups, DeleteGroupsRequest, 0..=2 => delete_groups;
     OffsetDelete, OffsetDeleteRequest, 0..=0 => offset_delete;
+    ConsumerGroupHeartbeat, ConsumerGroupHeartbeatRequest, 0..=1 => consumer_group_heartbeat;
+    ConsumerGroupDescribe, ConsumerGroupDescribeRequest, 0..=0 => consumer_group_describe;
     DescribeLogDirs, DescribeLogDirsRequest, 1..=4 => describe_log_dirs;
     DescribeCluster, DescribeClusterRequest, 0..=1 => describe_cluster;
     ListPartitionReassignments, ListPartitionReassignmentsRequest, 0..=0 => list_partition_reassignments;

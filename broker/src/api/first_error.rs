@@ -49,6 +49,8 @@ first_error! {
     LeaveGroupResponse: r => once(r.error_code).chain(r.members.iter().map(|m| m.error_code));
     DescribeGroupsResponse: r => r.groups.iter().map(|g| g.error_code);
     ListGroupsResponse: r => once(r.error_code);
+    ConsumerGroupHeartbeatResponse: r => once(r.error_code);
+    ConsumerGroupDescribeResponse: r => r.groups.iter().map(|g| g.error_code);
     DeleteGroupsResponse: r => r.results.iter().map(|g| g.error_code);
     OffsetCommitResponse: r => r.topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code);
     OffsetFetchResponse: r => once(r.error_code)

@@ -11,6 +11,8 @@ mod batches;
 mod closing;
 mod config_resource;
 mod config_view;
+pub mod consumer_group_describe;
+pub mod consumer_group_heartbeat;
 pub mod create_partitions;
 pub mod create_topics;
 mod deadline;

@@ -1,5 +1,8 @@
 //! OffsetFetch (several groups: KIP-709). A partition without a committed offset has offset -1 and no error.
 //!
+//! A member of a consumer group says its id and epoch (version 9, KIP-848), and is told STALE_MEMBER_EPOCH if that is not the
+//! present one: whoever had its partitions in between may have committed.
+//!
 //! `require_stable` (KIP-447) asks not to see offsets of undecided transactions. There are none.
 
 use super::group_terms::text;
@@ -32,7 +35,7 @@ pub async fn handle(cx: &RequestContext, req: OffsetFetchRequest) -> OffsetFetch
     }
     let asked: Option<Vec<Asked>> =
         req.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
-    match fetch(cx, &req.group_id, asked.as_deref()).await {
+    match fetch(cx, &req.group_id, None, asked.as_deref()).await {
         Ok(found) => {
             OffsetFetchResponse::default().with_topics(found.into_iter().map(single_topic).collect())
         }
@@ -52,7 +55,9 @@ pub async fn handle(cx: &RequestContext, req: OffsetFetchRequest) -> OffsetFetch
 async fn one_of_many(cx: &RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
     let asked: Option<Vec<Asked>> =
         group.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
-    let found = fetch(cx, &group.group_id, asked.as_deref()).await;
+    // An administrator says neither.
+    let reader = group.member_id.as_deref().map(|id| (id, group.member_epoch));
+    let found = fetch(cx, &group.group_id, reader, asked.as_deref()).await;
     let response = OffsetFetchResponseGroup::default().with_group_id(group.group_id);
     match found {
         Ok(found) => response.with_topics(found.into_iter().map(batched_topic).collect()),
@@ -67,9 +72,10 @@ type Found = (TopicName, Vec<(i32, Result<Option<Committed>, ResponseError>)>);
 async fn fetch(
     cx: &RequestContext,
     group: &str,
+    reader: Option<(&str, i32)>,
     asked: Option<&[Asked]>,
 ) -> Result<Vec<Found>, ResponseError> {
-    let offsets = cx.broker.groups.offsets(group).await?;
+    let offsets = cx.broker.groups.offsets_for(group, reader).await?;
     let image = cx.broker.cluster.image();
     Ok(match asked {
         Some(asked) => pick(&image, &offsets.into_iter().collect(), asked),

@@ -32,6 +32,8 @@ pub(super) fn of(key: ApiKey) -> Option<&'static Schema> {
         ApiKey::IncrementalAlterConfigs => &INCREMENTAL_ALTER_CONFIGS,
         ApiKey::ListPartitionReassignments => &LIST_PARTITION_REASSIGNMENTS,
         ApiKey::OffsetDelete => &OFFSET_DELETE,
+        ApiKey::ConsumerGroupHeartbeat => &CONSUMER_GROUP_HEARTBEAT,
+        ApiKey::ConsumerGroupDescribe => &CONSUMER_GROUP_DESCRIBE,
         ApiKey::DescribeCluster => &DESCRIBE_CLUSTER,
         _ => return None,
     })
@@ -97,7 +99,13 @@ const OFFSET_FETCH: Schema = request(
     &[
         STRING.until(7),
         array(&[STRING, INT32S]).until(7),
-        array(&[STRING, array(&[STRING, INT32S])]).since(8),
+        array(&[
+            STRING,
+            STRING.since(9),
+            INT32.since(9), // member id and epoch
+            array(&[STRING, INT32S]),
+        ])
+        .since(8),
         BOOL.since(7),
     ],
 );
@@ -138,11 +146,29 @@ const SYNC_GROUP: Schema = request(
 
 const DESCRIBE_GROUPS: Schema = request(5, &[STRINGS, BOOL.since(3)]);
 
-const LIST_GROUPS: Schema = request(3, &[STRINGS.since(4)]);
+const LIST_GROUPS: Schema = request(3, &[STRINGS.since(4), STRINGS.since(5)]);
 
 const DELETE_GROUPS: Schema = request(2, &[STRINGS]);
 
 const OFFSET_DELETE: Schema = request(NEVER, &[STRING, array(&[STRING, array(&[INT32])])]);
+
+const CONSUMER_GROUP_HEARTBEAT: Schema = request(
+    0,
+    &[
+        STRING,
+        STRING,
+        INT32,                  // member epoch
+        STRING,                 // instance id
+        STRING,                 // rack
+        INT32,                  // rebalance timeout
+        STRINGS,                // subscribed topics
+        STRING.since(1),        // regular expression
+        STRING,                 // assignor
+        array(&[UUID, INT32S]), // owned partitions
+    ],
+);
+
+const CONSUMER_GROUP_DESCRIBE: Schema = request(0, &[STRINGS, BOOL]);
 
 const API_VERSIONS: Schema = request(3, &[STRING.since(3), STRING.since(3)]);
 

@@ -21,6 +21,8 @@ pub enum ConsumerError {
     UnreleasedInstance(String),
     #[error("assignor {wanted} is not served; one of {served}")]
     UnsupportedAssignor { wanted: String, served: String },
+    #[error("subscriptions by regular expression are not served yet; subscribe to topics by name")]
+    Regex,
     #[error("the group is full")]
     Full,
     #[error("the group has members of the classic protocol; until they have left, group.protocol=consumer cannot join")]
@@ -42,6 +44,7 @@ impl ConsumerError {
             ConsumerError::FencedInstance => ResponseError::FencedInstanceId,
             ConsumerError::UnreleasedInstance(_) => ResponseError::UnreleasedInstanceId,
             ConsumerError::UnsupportedAssignor { .. } => ResponseError::UnsupportedAssignor,
+            ConsumerError::Regex => ResponseError::InvalidRegularExpression,
             ConsumerError::Full => ResponseError::GroupMaxSizeReached,
             ConsumerError::Classic => ResponseError::GroupIdNotFound,
             ConsumerError::NoEpochs => ResponseError::UnsupportedVersion,
