@@ -15,11 +15,16 @@ use std::time::Duration;
 /// asks who leads now. A client tries again after a second at most.
 const TAKES: Duration = Duration::from_secs(10);
 
+/// By then a client that was refused has asked who leads, and tried again.
+const ASKS_AGAIN: Duration = Duration::from_secs(2);
+
 pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
     let mut brokers = BTreeSet::new();
     let mut hosts = BTreeSet::new();
     let mut stalls = BTreeSet::new();
     let mut failing: BTreeMap<&Place, Index> = BTreeMap::new();
+    // When the first produce was sent that should have been stored.
+    let mut overdue: BTreeMap<&Place, Duration> = BTreeMap::new();
     let bound = ledger.terms.sync_timeout + ledger.terms.lease + TAKES + ledger.terms.network;
     for (index, stamped) in ledger.events.iter().enumerate() {
         match &stamped.event {
@@ -45,10 +50,13 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
                     continue;
                 };
                 let is_stored = is_stored(answer);
-                if let Some(first) = failing.get(at) {
+                if let Some(first) = failing.get(at).filter(|_| !is_stored) {
                     let since = ledger.at(*first);
-                    // By when it was sent: answers come in order, and one may wait behind that of another partition.
-                    if ledger.at(*sent).saturating_sub(since) > bound {
+                    // By when it was sent: answers come in order, and one may wait behind that of another partition. And
+                    // who waited so long goes by what it knew before, once.
+                    let is_late = ledger.at(*sent).saturating_sub(since) > bound;
+                    let overdue = is_late.then(|| *overdue.entry(at).or_insert(ledger.at(*sent)));
+                    if overdue.is_some_and(|from| ledger.at(*sent).saturating_sub(from) > ASKS_AGAIN) {
                         let what = format!(
                             "{}-{} takes nothing since {since:?}, though the volume hangs for one broker only: \
                              {bound:?} at most are allowed",
@@ -59,7 +67,7 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
                     }
                 }
                 match is_stored {
-                    true => drop(failing.remove(at)),
+                    true => drop((failing.remove(at), overdue.remove(at))),
                     false => drop(failing.entry(at).or_insert(*sent)),
                 }
             }
@@ -105,9 +113,9 @@ mod tests {
         story
     }
 
-    /// A produce that is refused, and another so long after it.
+    /// A produce that is refused, another so long after it, and a third soon after that.
     fn refused_again(mut story: Story, seconds: u64) -> Vec<&'static str> {
-        for pause in [0, seconds] {
+        for pause in [0, seconds, 3] {
             story.now += Duration::from_secs(pause);
             let bytes = story.make(Identity::NONE);
             let sent = story.send(&bytes, -1, None);

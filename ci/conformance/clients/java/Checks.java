@@ -38,6 +38,7 @@ import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
@@ -597,6 +598,11 @@ public class Checks {
               "heartbeat.interval.ms", "500",
               "session.timeout.ms", "10000");
       p.putAll(properties(pairs));
+      if ("consumer".equals(p.get("group.protocol"))) {
+        // The coordinator says both, and the client refuses to be told.
+        p.remove("heartbeat.interval.ms");
+        p.remove("session.timeout.ms");
+      }
       var d = new ByteArrayDeserializer();
       consumer = new KafkaConsumer<>(p, d, d);
       thread =
@@ -761,6 +767,58 @@ public class Checks {
           var classic = admin.describeClassicGroups(List.of(group)).all().get().get(group);
           same(classic.protocol(), "consumer", "protocol");
           m.stop();
+        });
+    checks.put(
+        "group_consumer_protocol",
+        () -> {
+          String topic = create("java-848", 4);
+          String group = "java-848";
+          String[] how = {"group.protocol", "consumer"};
+          Member a = new Member(group, topic, how);
+          shares(List.of(4), a);
+          Member b = new Member(group, topic, how);
+          shares(List.of(2, 2), a, b);
+          try (var p = producer()) {
+            for (int i = 0; i < 100; i++) {
+              p.send(new ProducerRecord<>(topic, i % 4, null, bytes("value " + i)));
+            }
+          }
+          until(30, "all read", () -> a.values.size() + b.values.size() >= 100);
+          Set<String> all = new HashSet<>(a.values);
+          all.addAll(b.values);
+          same(a.values.size() + b.values.size(), 100, "values");
+          same(all.size(), 100, "different values");
+          var found = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+          same(found.type().toString(), "Consumer", "type");
+          same(found.groupState().toString(), "Stable", "state");
+          same(found.partitionAssignor(), "uniform", "assignor");
+          same(found.members().size(), 2, "members");
+          hold(
+              admin.listGroups().all().get().stream()
+                  .anyMatch(g -> g.groupId().equals(group) && g.type().get() == GroupType.CONSUMER),
+              "not listed as a consumer group");
+          b.stop();
+          shares(List.of(4), a);
+          a.stop();
+        });
+    checks.put(
+        "group_consumer_protocol_static",
+        () -> {
+          String topic = create("java-848-static", 4);
+          String[] one = {"group.protocol", "consumer", "group.instance.id", "a"};
+          String[] two = {"group.protocol", "consumer", "group.instance.id", "b"};
+          Member a = new Member("java-848-static", topic, one);
+          Member b = new Member("java-848-static", topic, two);
+          shares(List.of(2, 2), a, b);
+          Set<Integer> mine = Set.copyOf(b.owned);
+          int before = a.revoked.size();
+          b.stop();
+          b = new Member("java-848-static", topic, two);
+          shares(List.of(2, 2), a, b);
+          same(Set.copyOf(b.owned), mine, "partitions of the one that came back");
+          same(a.revoked.size(), before, "how often the other gave something up");
+          a.stop();
+          b.stop();
         });
     checks.put(
         "group_remove_member",

@@ -60,6 +60,9 @@ def consumer(group, **config):
         "session.timeout.ms": 10000,
         "heartbeat.interval.ms": 500,
     }
+    if named.get("group.protocol") == "consumer":
+        # The coordinator says both, and the client refuses to be told.
+        del base["session.timeout.ms"], base["heartbeat.interval.ms"]
     return Consumer({**base, **named})
 
 
@@ -445,7 +448,11 @@ class Member:
 
     def __init__(self, group, topic, **config):
         self.c = consumer(group, **config)
-        self.cooperative = config.get("partition_assignment_strategy") == "cooperative-sticky"
+        # Under KIP-848 assignments are told as differences, too.
+        self.cooperative = (
+            config.get("partition_assignment_strategy") == "cooperative-sticky"
+            or config.get("group_protocol") == "consumer"
+        )
         self.owned, self.revoked, self.rebalances, self.values = set(), [], 0, []
         self.c.subscribe([topic], on_assign=self.on_assign, on_revoke=self.on_revoke)
 
@@ -503,6 +510,60 @@ def group_two_members_rebalance():
     b.c.close()
     settle([a], [4])
     a.c.close()
+
+
+@check(limit=150)
+def group_consumer_protocol():
+    """KIP-848: members share, one leaves, another comes; each record is read once, and commits stand."""
+    topic, group = create("confluent-848", 4), "confluent-848"
+    a = Member(group, topic, group_protocol="consumer")
+    settle([a], [4])
+    b = Member(group, topic, group_protocol="consumer", group_remote_assignor="range")
+    settle([a, b], [2, 2], 60)
+    values = payloads(80, 50)
+    for p in range(4):
+        produce(topic, values[p * 20 : p * 20 + 20], partition=p)
+
+    def all_read():
+        a.poll()
+        b.poll()
+        return len(a.values) + len(b.values) >= 80
+
+    until(all_read, 30, "all read", pause=0)
+    same(sorted(a.values + b.values), sorted(values), "values, each once")
+    a.c.commit(asynchronous=False)
+    b.c.commit(asynchronous=False)
+    b.c.close()
+    settle([a], [4], 60)
+    found = admin.describe_consumer_groups([group])[group].result(20)
+    same(found.state.name, "STABLE", "state")
+    same(len(found.members), 1, "members")
+    committed = a.c.committed([TopicPartition(topic, p) for p in range(4)], timeout=10)
+    same([c.offset for c in committed], [20] * 4, "committed")
+    a.c.close()
+
+
+@check(limit=90)
+def group_protocols_do_not_mix():
+    topic, group = create("confluent-mix", 2), "confluent-mix"
+    a = Member(group, topic, group_protocol="consumer")
+    settle([a], [2])
+    classic = consumer(group)
+    classic.subscribe([topic])
+
+    def refused():
+        a.poll()
+        message = classic.poll(0.1)
+        return message is not None and message.error()
+
+    error = until(refused, 30, "the classic member is refused")
+    same(error.name(), "INCONSISTENT_GROUP_PROTOCOL", "error")
+    classic.close()
+    a.c.close()
+    # Nobody is left in it: then it may change its protocol.
+    b = Member(group, topic)
+    settle([b], [2], 60)
+    b.c.close()
 
 
 @check
