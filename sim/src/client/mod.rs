@@ -207,6 +207,12 @@ impl Client {
         (Some(addr.ip()), answer)
     }
 
+    /// Finds out who is to answer, and connects: what is sent to it next goes out at once.
+    pub async fn locate(&mut self, target: &Target) -> Result<(), Lost> {
+        let addr = self.find(target).await?;
+        self.conn(addr).await.map(drop)
+    }
+
     /// Sends a request; its answer can be waited for while others are sent.
     pub async fn start<R: Request>(
         &mut self,

@@ -199,6 +199,9 @@ impl Run {
     }
 
     async fn send(&mut self, line: Line, number: u64) {
+        let target = Target::Leader(line.0.clone(), line.1);
+        // Before it counts as sent: whoever asks for the leader may wait, behind answers that hang.
+        let located = self.user.client.locate(&target).await;
         let queue = self.queues.get_mut(&line).expect("the partition has batches");
         let flight = queue.flights.iter_mut().find(|f| f.number == number).expect("it is not resolved");
         flight.is_under_way = true;
@@ -213,8 +216,9 @@ impl Run {
         });
         flight.first.get_or_insert(sent);
         let request = produce_request(&line.0, line.1, acks, flight.bytes.clone());
-        let target = Target::Leader(line.0.clone(), line.1);
-        let answer = if acks == 0 {
+        let answer = if let Err(lost) = located {
+            Err(lost)
+        } else if acks == 0 {
             let told = self.user.client.tell(&target, version::PRODUCE, &request).await;
             Err(told.err().unwrap_or(Lost::Unanswered))
         } else {
