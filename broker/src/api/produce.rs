@@ -9,9 +9,9 @@
 //!   report it as fatal to the transaction, and from version 8 on the message says why.
 //! - `timeout_ms` bounds the wait whatever `acks` is (Kafka: for -1 only); 0 or less sets no bound, since
 //!   Kafka with one replica never times such a request out, and the watchdog bounds it anyway.
-//! - A partition that still opens holds up the connection's later requests for two seconds at most, a failed one or a full
-//!   queue not at all: one partition whose sync hangs must not keep a client from all others. The back-pressure is what a
-//!   connection's requests may hold in memory.
+//! - A partition that still opens is waited for, two seconds at most. Neither that nor a full queue holds up the connection's
+//!   later requests: one partition that hangs must not keep a client from all others. The back-pressure is what a connection's
+//!   requests may hold in memory.
 //! - Topics are not created here; clients have that done by Metadata.
 
 use super::{batches, partitions, RequestContext};
@@ -113,7 +113,6 @@ async fn start_one(
             Err(code) => return Err((*code).into()),
         };
         let records = check_records(cx.api_version, data.records)?;
-        opened(&partition).await?;
         Ok(Place::take(partition, AppendRequest { records, acks }).await?)
     };
     Row { index: data.index, started: started.await }
@@ -129,7 +128,7 @@ enum Place {
 impl Place {
     /// In the order of calls. Does not wait for room: the connection's later requests may be for partitions that have some.
     async fn take(partition: Arc<Partition>, req: AppendRequest) -> Result<Place, AppendError> {
-        let mut append = async move { partition.start_append(req).await }.boxed();
+        let mut append = async move { partition.start_append_soon(req, OPENING_PATIENCE).await }.boxed();
         match futures::poll!(&mut append) {
             Poll::Ready(ticket) => Ok(Place::Queued(ticket?)),
             Poll::Pending => Ok(Place::InLine(AbortOnDrop(tokio::spawn(append)))),
@@ -152,18 +151,6 @@ struct AbortOnDrop(JoinHandle<Result<Ticket, AppendError>>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Waits for a partition that still opens, but not long: the connection's later requests wait with it.
-async fn opened(partition: &Arc<Partition>) -> Result<(), AppendError> {
-    if partition.is_readable() {
-        return Ok(());
-    }
-    match tokio::time::timeout(OPENING_PATIENCE, partition.marks()).await {
-        // Why it did not open, if it did not, the append says.
-        Ok(_) => Ok(()),
-        Err(_) => Err(AppendError::NotLeader),
     }
 }
 

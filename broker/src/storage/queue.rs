@@ -93,15 +93,45 @@ impl Partition {
     /// Validates and queues one batch. Waits while the partition opens, and a little longer than the watchdog while its queue
     /// is full. Batches get their offsets in the order in which calls to this return.
     pub async fn start_append(self: &Arc<Self>, req: AppendRequest) -> Result<Ticket, AppendError> {
+        let until = Instant::now() + self.shared.config.sync_timeout + BEYOND_WATCHDOG;
+        // First come, first served: a batch that came later, of the same producer perhaps, must not slip in where there is room.
+        let _turn = timeout(left(until), self.line.lock()).await.map_err(|_| too_late())?;
+        self.append_in_turn(req, until).await
+    }
+
+    /// The same, but waits for a partition that still opens for so long only, and no longer than that in the line behind others
+    /// who wait for it.
+    ///
+    /// # Errors
+    /// [`AppendError::NotLeader`] then: clients look again who leads.
+    pub async fn start_append_soon(
+        self: &Arc<Self>,
+        req: AppendRequest,
+        opening: Duration,
+    ) -> Result<Ticket, AppendError> {
+        let now = Instant::now();
+        let (opens_until, until) = (now + opening, now + self.shared.config.sync_timeout + BEYOND_WATCHDOG);
+        // First come, first served: a batch that came later, of the same producer perhaps, must not slip in where there is room.
+        let _turn = timeout(left(until), self.line.lock()).await.map_err(|_| too_late())?;
+        if !self.is_readable() {
+            // Why it did not open, if it did not, the append says.
+            let opened = timeout(left(opens_until), self.marks()).await;
+            drop(opened.map_err(|_| AppendError::NotLeader)?);
+        }
+        self.append_in_turn(req, until).await
+    }
+
+    async fn append_in_turn(
+        self: &Arc<Self>,
+        req: AppendRequest,
+        until: Instant,
+    ) -> Result<Ticket, AppendError> {
         let config = self.config();
         let now = self.shared.clock.wall_ms();
-        let until = Instant::now() + self.shared.config.sync_timeout + BEYOND_WATCHDOG;
         let header = batch::validate(&req.records, &config, now)?;
         if config.cleanup_policy.compact {
             super::records::require_keys(&req.records, &header, &self.shared.metrics)?;
         }
-        // First come, first served: a batch that came later, of the same producer perhaps, must not slip in where there is room.
-        let _turn = timeout(left(until), self.line.lock()).await.map_err(|_| too_late())?;
         loop {
             // Registered before looking, so that no change is missed.
             let changed = self.changed.notified();
