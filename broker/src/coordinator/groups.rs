@@ -367,13 +367,15 @@ impl Groups {
         Ok(description)
     }
 
-    /// All groups, by slot and id, and an error if some slot could not answer.
+    /// All groups of the slots that this broker leads, by slot and id, and an error if some slot could not answer.
     pub async fn list(&self) -> (Vec<Listed>, Option<ResponseError>) {
         let mut all = Vec::new();
         let mut missing = None;
         for slot in &self.slots {
             match list(slot).await {
                 Ok(listed) => all.extend(listed),
+                // Another broker's to list: clients ask every broker.
+                Err(ResponseError::NotCoordinator) => {}
                 Err(error) => missing = Some(error),
             }
         }
