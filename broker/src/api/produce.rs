@@ -121,8 +121,10 @@ async fn start_one(
 /// A batch's place in its partition's queue, or in the line for it.
 enum Place {
     Queued(Ticket),
-    /// The queue is full, or the partition opens. The task goes on whatever this connection is busy with: others stand behind it.
-    InLine(AbortOnDrop),
+    /// The queue is full, or the partition opens. The task goes on whatever this connection is busy with, since others stand
+    /// behind it, and even when it is closed: a client that wants no acknowledgement is gone by then. Not for longer than the
+    /// watchdog's time.
+    InLine(JoinHandle<Result<Ticket, AppendError>>),
 }
 
 impl Place {
@@ -131,7 +133,7 @@ impl Place {
         let mut append = async move { partition.start_append_soon(req, OPENING_PATIENCE).await }.boxed();
         match futures::poll!(&mut append) {
             Poll::Ready(ticket) => Ok(Place::Queued(ticket?)),
-            Poll::Pending => Ok(Place::InLine(AbortOnDrop(tokio::spawn(append)))),
+            Poll::Pending => Ok(Place::InLine(tokio::spawn(append))),
         }
     }
 
@@ -139,18 +141,9 @@ impl Place {
         let ticket = match self {
             Place::Queued(ticket) => ticket,
             // A task that ended in a panic has said so elsewhere.
-            Place::InLine(mut task) => (&mut task.0).await.unwrap_or(Err(AppendError::NotLeader))?,
+            Place::InLine(task) => task.await.unwrap_or(Err(AppendError::NotLeader))?,
         };
         ticket.wait().await
-    }
-}
-
-/// Who goes away, or runs out of time, leaves the line.
-struct AbortOnDrop(JoinHandle<Result<Ticket, AppendError>>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
