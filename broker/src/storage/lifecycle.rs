@@ -407,7 +407,9 @@ impl Partition {
             }
         };
         let limit = self.shared.config.sync_timeout;
-        if tokio::time::timeout(limit, self.drained(&inc)).await.is_ok() {
+        let drained = tokio::time::timeout(limit, self.drained(&inc)).await;
+        // Given up meanwhile, it writes nothing more.
+        if drained.is_ok() && self.is_leading(&inc) {
             let last = async {
                 let mut log = inc.log.lock().await;
                 log.begin(limit);
