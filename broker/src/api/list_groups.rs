@@ -13,7 +13,10 @@ const STATES: i16 = 4;
 const TYPES: i16 = 5;
 
 pub async fn handle(cx: &RequestContext, req: ListGroupsRequest) -> ListGroupsResponse {
-    let (groups, error) = cx.broker.groups.list().await;
+    let cluster = &cx.broker.cluster;
+    let (image, me) = (cluster.image(), cluster.broker_id());
+    let is_elsewhere = |slot| image.coordinator(slot).is_some_and(|broker| broker != me);
+    let (groups, error) = cx.broker.groups.list(is_elsewhere).await;
     let wanted = groups
         .into_iter()
         .filter(|g| matches(&req.states_filter, g.state) && matches(&req.types_filter, g.kind.name()));

@@ -367,15 +367,15 @@ impl Groups {
         Ok(description)
     }
 
-    /// All groups of the slots that this broker leads, by slot and id, and an error if some slot could not answer.
-    pub async fn list(&self) -> (Vec<Listed>, Option<ResponseError>) {
+    /// All groups of the slots that this broker coordinates, by slot and id, and an error if some slot could not answer.
+    /// `is_elsewhere`: whether another broker coordinates the slot, and lists it; clients ask all brokers.
+    pub async fn list(&self, is_elsewhere: impl Fn(u32) -> bool) -> (Vec<Listed>, Option<ResponseError>) {
         let mut all = Vec::new();
         let mut missing = None;
-        for slot in &self.slots {
+        for (index, slot) in (0u32..).zip(&self.slots) {
             match list(slot).await {
                 Ok(listed) => all.extend(listed),
-                // Another broker's to list: clients ask every broker.
-                Err(ResponseError::NotCoordinator) => {}
+                Err(ResponseError::NotCoordinator) if is_elsewhere(index) => {}
                 Err(error) => missing = Some(error),
             }
         }
