@@ -37,6 +37,7 @@ mod serving;
 mod settings;
 mod slot;
 mod slot_log;
+pub mod transactions;
 
 #[cfg(test)]
 mod fake_log;
@@ -50,6 +51,7 @@ pub use producer_ids::{ProducerIdError, ProducerIds};
 pub use record::{Committed, MAX_GROUP_BYTES};
 pub use serving::CommitInput;
 pub use settings::GroupSettings;
+pub use transactions::Transactions;
 
 /// How many slots there are. Part of the format: every slot's log says it, and one that says otherwise is
 /// not loaded.
