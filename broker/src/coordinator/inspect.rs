@@ -59,15 +59,28 @@ fn nonsense(slot: u32, entry: &Entry) -> Option<String> {
             Key::Group { .. },
             Value::Group(_) | Value::ConsumerGroup(_) | Value::Forgotten | Value::Deleted,
         )
-        | (Key::Offset { .. }, Value::Offset(_) | Value::Deleted | Value::Expired { .. }) => {}
+        | (Key::Offset { .. }, Value::Offset(_) | Value::Deleted | Value::Expired { .. })
+        | (Key::Transaction { .. }, Value::Transaction(_) | Value::Joined { .. } | Value::Deleted)
+        | (Key::PendingOffset { .. }, Value::Pending(_))
+        | (Key::GroupTransaction { .. }, Value::Ended { .. }) => {}
         _ => return Some("has a value that does not go with its key".into()),
     }
     // A negative offset is no nonsense: Kafka takes any, and kafkajs resets a group by committing -1 or -2.
     match &record.key {
-        Key::Group { group } | Key::Offset { group, .. } if slot_of(group) != slot => {
+        Key::Group { group }
+        | Key::Offset { group, .. }
+        | Key::PendingOffset { group, .. }
+        | Key::GroupTransaction { group, .. }
+            if slot_of(group) != slot =>
+        {
             Some(format!("is of group {group:?}, which belongs into slot {}", slot_of(group)))
         }
-        Key::Offset { partition, .. } if *partition < 0 => Some(format!("is of partition {partition}")),
+        Key::Transaction { id } if slot_of(id) != slot => {
+            Some(format!("is of transactional id {id:?}, which belongs into slot {}", slot_of(id)))
+        }
+        Key::Offset { partition, .. } | Key::PendingOffset { partition, .. } if *partition < 0 => {
+            Some(format!("is of partition {partition}"))
+        }
         _ => None,
     }
 }

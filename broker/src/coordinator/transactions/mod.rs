@@ -3,115 +3,28 @@
 //! A transactional id lives in a slot, `slot_of(id)`, beside the groups of that slot: in its log, under its epoch,
 //! with its fences and takeovers. The coordinator epoch of a transaction is the slot's leader epoch.
 
+mod drive;
+mod groups;
+mod types;
+
+pub use types::{
+    Description, ListFilter, Listed, Marker, Participant, Producer, TransactionSettings, TransactionState,
+};
+
 use super::groups::Groups;
 use super::producer_ids::ProducerIds;
-use super::serving::CommitInput;
-use crate::types::TopicId;
+use super::serving::{Gate, Serving, Step};
+use super::slot::Slot;
+use super::transaction::Transaction;
+use crate::rt::Vital;
+use crate::types::{Epoch, TopicId};
 use async_trait::async_trait;
+use drive::Driver;
 use kafka_protocol::ResponseError;
-use serde::{Deserialize, Serialize};
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// A producer id with the epoch that its holder writes under (KIP-98).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Producer {
-    pub id: i64,
-    pub epoch: i16,
-}
-
-/// Who takes part in a transaction and is told how it ended.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Participant {
-    Partition(TopicId, i32),
-    Group(String),
-}
-
-/// How a transaction ended, as each participant is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marker {
-    pub producer_id: i64,
-    /// That of the transaction's records, or a later one that fences them.
-    pub producer_epoch: i16,
-    pub commit: bool,
-    pub coordinator_epoch: i32,
-    /// Which transaction of the producer's. `None`: said by WriteTxnMarkers of a stock admin tool.
-    pub number: Option<u64>,
-}
-
-/// Where a transactional id stands (KIP-98), as DescribeTransactions spells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TransactionState {
-    Empty,
-    Ongoing,
-    PrepareCommit,
-    PrepareAbort,
-    CompleteCommit,
-    CompleteAbort,
-}
-
-impl TransactionState {
-    pub fn name(self) -> &'static str {
-        match self {
-            TransactionState::Empty => "Empty",
-            TransactionState::Ongoing => "Ongoing",
-            TransactionState::PrepareCommit => "PrepareCommit",
-            TransactionState::PrepareAbort => "PrepareAbort",
-            TransactionState::CompleteCommit => "CompleteCommit",
-            TransactionState::CompleteAbort => "CompleteAbort",
-        }
-    }
-}
-
-/// What DescribeTransactions shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    pub state: TransactionState,
-    pub producer: Producer,
-    pub timeout_ms: i32,
-    /// Milliseconds since the epoch; -1 while no transaction is open.
-    pub started_at: i64,
-    pub partitions: Vec<(TopicId, i32)>,
-    pub groups: Vec<String>,
-}
-
-/// What ListTransactions shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    pub id: String,
-    pub producer_id: i64,
-    pub state: TransactionState,
-}
-
-/// What ListTransactions asks for. An empty list admits all.
-#[derive(Clone, Debug, Default)]
-pub struct ListFilter {
-    /// As [`TransactionState::name`] spells them; names of no state admit nothing.
-    pub states: Vec<String>,
-    pub producer_ids: Vec<i64>,
-    /// Only those open for longer than so many milliseconds; negative: all (version 1).
-    pub min_duration_ms: i64,
-}
-
-/// What the broker's configuration says of transactions, under Kafka's names.
-#[derive(Clone, Debug)]
-pub struct TransactionSettings {
-    /// `transaction.max.timeout.ms`
-    pub max_timeout: Duration,
-    /// `transactional.id.expiration.ms`
-    pub id_expiration: Duration,
-}
-
-impl Default for TransactionSettings {
-    fn default() -> Self {
-        TransactionSettings {
-            max_timeout: Duration::from_secs(15 * 60),
-            id_expiration: Duration::from_secs(7 * 24 * 3600),
-        }
-    }
-}
+use tokio::task::JoinHandle;
 
 /// Whom the coordinator has to reach, wherever they are led. Every call may be repeated.
 #[async_trait]
@@ -141,31 +54,56 @@ pub trait Participants: Send + Sync + 'static {
 /// PRODUCER_FENCED is INVALID_PRODUCER_EPOCH up to InitProducerId 3, AddPartitionsToTxn 1, AddOffsetsToTxn 1 and
 /// EndTxn 1. INVALID_TXN_STATE of [`Transactions::verify`] is TRANSACTION_ABORTABLE to clients that know it.
 pub struct Transactions {
-    #[allow(dead_code)]
     groups: Arc<Groups>,
-    #[allow(dead_code)]
     ids: Arc<ProducerIds>,
     settings: TransactionSettings,
     participants: OnceLock<Arc<dyn Participants>>,
+    /// Says when a driver died.
+    vital: Arc<Vital>,
+    drivers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Transactions {
     /// Answers requests; drives nothing before [`Transactions::start`].
     pub fn new(groups: Arc<Groups>, ids: Arc<ProducerIds>, settings: TransactionSettings) -> Arc<Self> {
-        Arc::new(Transactions { groups, ids, settings, participants: OnceLock::new() })
+        Arc::new(Transactions {
+            groups,
+            ids,
+            settings,
+            participants: OnceLock::new(),
+            vital: Arc::default(),
+            drivers: Mutex::default(),
+        })
     }
 
     /// Starts to drive markers, reap and expire, in whichever slots this broker coordinates. Once.
-    pub fn start(self: &Arc<Self>, participants: Arc<dyn Participants>) {
-        let _first = self.participants.set(participants);
+    pub fn start(&self, participants: Arc<dyn Participants>) {
+        if self.participants.set(participants.clone()).is_err() {
+            return;
+        }
+        let driver = |slot: &Arc<Slot>| Driver {
+            slot: slot.clone(),
+            participants: participants.clone(),
+            settings: self.settings.clone(),
+        };
+        let spawn = |(i, slot)| self.vital.spawn(format!("transactions of slot {i}"), driver(slot).run());
+        *self.drivers.lock() = self.groups.slots().iter().enumerate().map(spawn).collect();
     }
 
-    /// Stops driving. Before [`Groups::shutdown`].
-    pub async fn shutdown(&self) {}
+    /// Stops driving: what is under way is for the next coordinator. Before [`Groups::shutdown`].
+    pub async fn shutdown(&self) {
+        self.vital.may_end();
+        let drivers = std::mem::take(&mut *self.drivers.lock());
+        for driver in drivers {
+            driver.abort();
+            // It was aborted, or has been told of.
+            let _ended = driver.await;
+        }
+    }
 
-    /// Returns when a task died that must not, and says which and why.
+    /// Returns when a driver died, and says which and why. Transactions of its slot do not end any more then.
     pub async fn failed(&self) -> String {
-        std::future::pending().await
+        self.vital.failed().await
     }
 
     pub fn settings(&self) -> &TransactionSettings {
@@ -173,88 +111,208 @@ impl Transactions {
     }
 
     /// InitProducerId with a transactional id. `current`: what the client has, if it says so (KIP-360).
+    ///
+    /// # Errors
+    /// INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT; PRODUCER_FENCED; CONCURRENT_TRANSACTIONS until what was open
+    /// before has ended everywhere; that the coordinator is not here or not ready.
     pub async fn init_producer_id(
         &self,
-        _txn_id: &str,
-        _timeout_ms: i32,
-        _current: Option<Producer>,
+        txn_id: &str,
+        timeout_ms: i32,
+        current: Option<Producer>,
     ) -> Result<Producer, ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+        valid_id(txn_id)?;
+        let timeout = u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+        if timeout.is_none_or(|t| t > self.settings.max_timeout) {
+            return Err(ResponseError::InvalidTransactionTimeout);
+        }
+        self.with_ids(txn_id, |s, now, fresh| s.init_transaction(txn_id, now, timeout_ms, current, fresh))
+            .await
     }
 
     /// AddPartitionsToTxn.
+    ///
+    /// # Errors
+    /// INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and as every call.
     pub async fn add_partitions(
         &self,
-        _txn_id: &str,
-        _producer: Producer,
-        _participants: Vec<Participant>,
+        txn_id: &str,
+        producer: Producer,
+        participants: Vec<Participant>,
     ) -> Result<(), ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+        valid_id(txn_id)?;
+        let slot = self.groups.slot(txn_id)?;
+        let (epoch, (result, gate)) =
+            slot.with(|s, now| s.add_participants(txn_id, now, producer, participants))?;
+        self.answer(slot, epoch, result, gate).await
     }
 
     /// Whether `participant` takes part in the producer's transaction, and that one's number (KIP-890). `add`: it
-    /// does from now on, durably, if the transaction is open or none is (transaction.version 2).
+    /// does from now on, durably, in a transaction that starts if none is open (transaction.version 2).
+    ///
+    /// # Errors
+    /// As [`Transactions::add_partitions`]; INVALID_TXN_STATE if it takes no part.
     pub async fn verify(
         &self,
-        _txn_id: &str,
-        _producer: Producer,
-        _participant: Participant,
-        _add: bool,
+        txn_id: &str,
+        producer: Producer,
+        participant: Participant,
+        add: bool,
     ) -> Result<u64, ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+        valid_id(txn_id)?;
+        let slot = self.groups.slot(txn_id)?;
+        let (epoch, (result, gate)) =
+            slot.with(|s, now| s.verify_participant(txn_id, now, producer, participant, add))?;
+        self.answer(slot, epoch, result, gate).await
     }
 
     /// AddOffsetsToTxn.
+    ///
+    /// # Errors
+    /// INVALID_GROUP_ID, and as [`Transactions::add_partitions`].
     pub async fn add_offsets(
         &self,
-        _txn_id: &str,
-        _producer: Producer,
-        _group: &str,
+        txn_id: &str,
+        producer: Producer,
+        group: &str,
     ) -> Result<(), ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+        super::groups::valid_id(group)?;
+        self.add_partitions(txn_id, producer, vec![Participant::Group(group.to_owned())]).await
     }
 
     /// EndTxn. Answered once the decision is durable, with what the producer goes on under: for `version2`
     /// (EndTxn 5) the next epoch or another id, else what it has.
+    ///
+    /// # Errors
+    /// As [`Transactions::add_partitions`]; INVALID_TXN_STATE for what cannot be ended so.
     pub async fn end(
         &self,
-        _txn_id: &str,
-        _producer: Producer,
-        _commit: bool,
-        _version2: bool,
+        txn_id: &str,
+        producer: Producer,
+        commit: bool,
+        version2: bool,
     ) -> Result<Producer, ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+        valid_id(txn_id)?;
+        self.with_ids(txn_id, |s, now, fresh| {
+            s.end_transaction(txn_id, now, producer, commit, version2, fresh)
+        })
+        .await
     }
 
-    /// DescribeTransactions: TRANSACTIONAL_ID_NOT_FOUND if nobody knows it.
-    pub async fn describe(&self, _txn_id: &str) -> Result<Description, ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+    /// DescribeTransactions.
+    ///
+    /// # Errors
+    /// TRANSACTIONAL_ID_NOT_FOUND, and as every call.
+    pub async fn describe(&self, txn_id: &str) -> Result<Description, ResponseError> {
+        valid_id(txn_id)?;
+        let slot = self.groups.slot(txn_id)?;
+        let (epoch, (description, gate)) =
+            slot.with(|s, _| (s.transaction(txn_id).map(describe), s.transaction_gate(txn_id)))?;
+        let result = description.ok_or(ResponseError::TransactionalIdNotFound);
+        self.answer(slot, epoch, result, gate).await
     }
 
     /// ListTransactions: those of the slots that this broker coordinates, by slot and id, and an error if some slot
     /// could not answer. `is_elsewhere` as in [`Groups::list`].
     pub async fn list(
         &self,
-        _filter: &ListFilter,
-        _is_elsewhere: impl Fn(u32) -> bool,
+        filter: &ListFilter,
+        is_elsewhere: impl Fn(u32) -> bool,
     ) -> (Vec<Listed>, Option<ResponseError>) {
-        (Vec::new(), Some(ResponseError::CoordinatorNotAvailable))
+        let mut all = Vec::new();
+        let mut missing = None;
+        for (index, slot) in (0u32..).zip(self.groups.slots()) {
+            match self.list_slot(slot, filter).await {
+                Ok(listed) => all.extend(listed),
+                Err(ResponseError::NotCoordinator) if is_elsewhere(index) => {}
+                Err(error) => missing = Some(error),
+            }
+        }
+        (all, missing)
     }
 
-    /// TxnOffsetCommit, on the group's coordinator. `add`: version 5 on, which adds the group to the transaction.
-    pub async fn commit_offsets(
+    async fn list_slot(&self, slot: &Slot, filter: &ListFilter) -> Result<Vec<Listed>, ResponseError> {
+        let listed = |(id, txn): (&String, &Transaction)| Listed {
+            id: id.clone(),
+            producer_id: txn.producer().id,
+            state: txn.state(),
+        };
+        let (epoch, (all, gate)) = slot.with(|s, now| {
+            let admitted = s.transactions().filter(|(_, txn)| filter.admits(txn, now.wall_ms));
+            let all = admitted.map(listed).collect();
+            (all, s.gate_of_all())
+        })?;
+        self.answer(slot, epoch, Ok(all), gate).await
+    }
+
+    /// A step that may need a producer id that nobody had before.
+    async fn with_ids(
         &self,
-        _group: &str,
-        _txn_id: &str,
-        _producer: Producer,
-        _input: CommitInput,
-        _add: bool,
-    ) -> Result<(), ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+        txn_id: &str,
+        step: impl Fn(&mut Serving, super::group::Now, Option<i64>) -> Step<Producer>,
+    ) -> Result<Producer, ResponseError> {
+        let slot = self.groups.slot(txn_id)?;
+        let mut fresh = None;
+        loop {
+            let (epoch, taken) = slot.with(|s, now| step(s, now, fresh))?;
+            match taken {
+                Step::Done(result, gate) => return self.answer(slot, epoch, result, gate).await,
+                Step::NeedsId => {
+                    let id = self.ids.next().await;
+                    fresh = Some(id.map_err(|e| {
+                        tracing::warn!("no producer id for a transactional id: {e}");
+                        ResponseError::CoordinatorNotAvailable
+                    })?);
+                }
+            }
+        }
     }
 
-    /// The marker for a group, on the group's coordinator: its pending offsets become visible together, or go.
-    pub async fn apply_group_marker(&self, _group: &str, _marker: Marker) -> Result<(), ResponseError> {
-        Err(ResponseError::CoordinatorNotAvailable)
+    /// Answers when what the answer, a refusal too, rests on is durable, and under the same epoch still.
+    async fn answer<T>(
+        &self,
+        slot: &Slot,
+        epoch: Epoch,
+        result: Result<T, ResponseError>,
+        gate: Gate,
+    ) -> Result<T, ResponseError> {
+        slot.pass(gate).await?;
+        slot.confirm(epoch).await?;
+        result
     }
+}
+
+impl ListFilter {
+    fn admits(&self, txn: &Transaction, wall_ms: i64) -> bool {
+        let state = self.states.is_empty() || self.states.iter().any(|s| s == txn.state().name());
+        let producer = self.producer_ids.is_empty() || self.producer_ids.contains(&txn.producer().id);
+        let age = txn.started_at().map(|at| wall_ms.saturating_sub(at));
+        state && producer && (self.min_duration_ms < 0 || age.is_some_and(|age| age > self.min_duration_ms))
+    }
+}
+
+/// Kafka takes any transactional id but the empty one.
+fn valid_id(txn_id: &str) -> Result<(), ResponseError> {
+    match txn_id.is_empty() {
+        true => Err(ResponseError::InvalidRequest),
+        false => Ok(()),
+    }
+}
+
+fn describe(txn: &Transaction) -> Description {
+    let mut description = Description {
+        state: txn.state(),
+        producer: txn.producer(),
+        timeout_ms: txn.timeout_ms(),
+        started_at: txn.started_at().unwrap_or(-1),
+        partitions: Vec::new(),
+        groups: Vec::new(),
+    };
+    for participant in txn.participants() {
+        match participant {
+            Participant::Partition(topic, index) => description.partitions.push((*topic, *index)),
+            Participant::Group(group) => description.groups.push(group.clone()),
+        }
+    }
+    description
 }
