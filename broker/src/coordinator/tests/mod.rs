@@ -4,3 +4,6 @@ mod bed;
 mod consumer_groups;
 mod on_fake_log;
 mod on_storage;
+mod transaction_bed;
+mod transactional_offsets;
+mod transactions;
