@@ -19,6 +19,11 @@ mod doc;
 mod end;
 mod init;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod stories;
+
 pub use doc::{rough_size, TransactionDoc};
 pub use end::End;
 pub use init::Init;
