@@ -140,7 +140,8 @@ fn block(number: u64, content: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::consumer::ConsumerGroup;
-    use super::super::record::{encode, Committed, Record};
+    use super::super::record::{encode, Committed, Pending, Record};
+    use super::super::transaction::Transaction;
     use super::*;
     use crate::types::Epoch;
 
@@ -164,6 +165,9 @@ mod tests {
     #[test]
     fn what_a_coordinator_writes_is_sound() {
         let format = Record::slot(Value::Format { slots: SLOTS, hash: HASH.into() });
+        let txn = Transaction::new(7).to_doc();
+        let Value::Offset(offset) = commit("g", 0, 1).value else { unreachable!() };
+        let pending = Pending { number: 1, epoch: 0, overtaken: false, offset };
         let consumer = Value::ConsumerGroup(ConsumerGroup::after(3, Some(1)).to_doc());
         let all = [
             format,
@@ -171,6 +175,11 @@ mod tests {
             commit("g", 0, -1),
             Record::group("g", consumer),
             Record::group("g", Value::Deleted),
+            Record::transaction("g", Value::Transaction(txn)),
+            Record::transaction("g", Value::Joined { number: 1, participants: Vec::new() }),
+            Record::transaction("g", Value::Deleted),
+            Record::pending("g", 7, (TopicId::default(), 0), pending),
+            Record::ended("g", 7, 1, true),
         ];
         assert_eq!(judge(slot_of("g"), &all), None);
     }
@@ -181,6 +190,8 @@ mod tests {
         let cases = [
             (commit("g", -1, 7), "partition -1"),
             (Record::group("g", Value::SnapshotBegin), "does not go with its key"),
+            (Record::transaction("g", Value::Forgotten), "does not go with its key"),
+            (Record::group("g", Value::Ended { number: 1, commit: true }), "does not go with its key"),
             (Record::slot(Value::Format { slots: 3, hash: HASH.into() }), "over 3 slots"),
         ];
         for (wrong, what) in cases {
@@ -189,6 +200,8 @@ mod tests {
         }
         let other = judge((slot + 1) % SLOTS, &[commit("g", 0, 1)]).unwrap();
         assert!(other.contains("belongs into slot"), "{other}");
+        let other = judge((slot + 1) % SLOTS, &[Record::transaction("g", Value::Deleted)]).unwrap();
+        assert!(other.contains("transactional id \"g\", which belongs into slot"), "{other}");
     }
 
     #[test]

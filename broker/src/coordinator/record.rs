@@ -424,9 +424,22 @@ mod tests {
                 committed_at: i64::MIN,
                 expires_at: Some(i64::MIN),
             };
+            let mut txn = crate::coordinator::transaction::Transaction::new(i64::MIN).to_doc();
+            (txn.previous_id, txn.next_id) = (Some(i64::MIN), Some(i64::MIN));
+            (txn.number, txn.updated_at, txn.started_at) = (u64::MAX, i64::MIN, Some(i64::MIN));
+            (txn.writer_epoch, txn.last_epoch, txn.timeout_ms) = (i16::MIN, i16::MIN, i32::MIN);
+            let part = Participant::Partition(TopicId::default(), i32::MIN);
+            txn.participants = [part, Participant::Group(text.clone())].into();
+            let participants = txn.participants.iter().cloned().collect();
+            let pending =
+                Pending { number: u64::MAX, epoch: i16::MIN, overtaken: false, offset: offset.clone() };
             let records = [
                 Record::group(text, Value::Group(doc.clone())),
                 Record::offset(text, TopicId::default(), i32::MIN, Value::Offset(offset)),
+                Record::transaction(text, Value::Transaction(txn)),
+                Record::transaction(text, Value::Joined { number: u64::MAX, participants }),
+                Record::pending(text, i64::MIN, (TopicId::default(), i32::MIN), pending),
+                Record::ended(text, i64::MIN, u64::MAX, false),
             ];
             let (_, sizes) = encode(Epoch(u32::MAX), Some(u64::MAX), 0, &records).unwrap();
             for (record, size) in records.iter().zip(sizes) {

@@ -7,3 +7,4 @@ mod on_storage;
 mod transaction_bed;
 mod transactional_offsets;
 mod transactions;
+mod transactions_on_storage;

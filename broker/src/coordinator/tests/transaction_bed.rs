@@ -43,6 +43,23 @@ pub struct World {
 }
 
 impl World {
+    /// Everybody is there.
+    pub fn new() -> Arc<World> {
+        Arc::new(World {
+            markers: Mutex::default(),
+            leaders: Mutex::new(Leaders::There),
+            groups_away: Mutex::new(false),
+            verify_takes: Mutex::default(),
+            txns: OnceLock::new(),
+        })
+    }
+
+    /// This is the broker that coordinates.
+    pub fn meet(self: &Arc<World>, txns: &Arc<Transactions>) {
+        self.txns.set(Arc::downgrade(txns)).expect("the first");
+        txns.start(self.clone());
+    }
+
     fn txns(&self) -> Arc<Transactions> {
         self.txns.get().and_then(Weak::upgrade).expect("the coordinator lives")
     }
@@ -94,15 +111,8 @@ impl TxnBed {
         let env = env(MemVolume::new());
         let ids = ProducerIds::new(&env, Arc::new(Unfenced), BrokerId(1), Duration::from_secs(30));
         let txns = Transactions::new(bed.groups.clone(), Arc::new(ids), settings);
-        let world = Arc::new(World {
-            markers: Mutex::default(),
-            leaders: Mutex::new(Leaders::There),
-            groups_away: Mutex::new(false),
-            verify_takes: Mutex::default(),
-            txns: OnceLock::new(),
-        });
-        world.txns.set(Arc::downgrade(&txns)).expect("the first");
-        txns.start(world.clone());
+        let world = World::new();
+        world.meet(&txns);
         TxnBed { bed, txns, world }
     }
 
