@@ -427,7 +427,7 @@ mod tests {
             let mut txn = crate::coordinator::transaction::Transaction::new(i64::MIN).to_doc();
             (txn.previous_id, txn.next_id) = (Some(i64::MIN), Some(i64::MIN));
             (txn.number, txn.updated_at, txn.started_at) = (u64::MAX, i64::MIN, Some(i64::MIN));
-            (txn.writer_epoch, txn.last_epoch, txn.timeout_ms) = (i16::MIN, i16::MIN, i32::MIN);
+            (txn.last_epoch, txn.timeout_ms) = (i16::MIN, i32::MIN);
             let part = Participant::Partition(TopicId::default(), i32::MIN);
             txn.participants = [part, Participant::Group(text.clone())].into();
             let participants = txn.participants.iter().cloned().collect();

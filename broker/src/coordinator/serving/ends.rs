@@ -11,6 +11,13 @@ use super::{CommitInput, Gate, Seq, Serving};
 use crate::reached;
 use kafka_protocol::ResponseError as E;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long the coordinator of a transaction may take to answer that of a group.
+pub const QUESTION: Duration = Duration::from_secs(60);
+
+/// How long a marker is remembered: longer than any question is open.
+const MARKED_FOR: Duration = Duration::from_secs(600);
 
 /// What is open in a group, as far as it is decided on, ahead of what is durable.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +37,7 @@ struct Marked {
     at: u64,
     /// The submission that the answer rested on.
     seq: Seq,
+    since: Duration,
 }
 
 /// By group and producer id.
@@ -39,8 +47,6 @@ pub(super) struct Ends {
     marked: BTreeMap<(String, i64), Marked>,
     /// Markers so far.
     count: u64,
-    /// The count at the last two sweeps: what was marked before the older one is forgotten.
-    sweeps: [u64; 2],
 }
 
 impl Ends {
@@ -55,11 +61,9 @@ impl Ends {
         ends
     }
 
-    /// A question is long answered, or given up, when two sweeps have passed.
-    pub fn sweep(&mut self) {
-        let [before, last] = self.sweeps;
-        self.marked.retain(|_, marked| marked.at > before);
-        self.sweeps = [last, self.count];
+    /// Forgets markers of which no question can be afraid any more.
+    pub fn sweep(&mut self, now: Now) {
+        self.marked.retain(|_, marked| now.boot.saturating_sub(marked.since) < MARKED_FOR);
     }
 
     pub fn forget(&mut self, group: &str) {
@@ -130,7 +134,7 @@ impl Serving {
     /// # Errors
     /// TRANSACTION_COORDINATOR_FENCED: a later coordinator has spoken. INVALID_PRODUCER_EPOCH: a later epoch of the
     /// producer has the transaction.
-    pub fn end_in_group(&mut self, group: &str, marker: &Marker) -> Result<Gate, E> {
+    pub fn end_in_group(&mut self, group: &str, now: Now, marker: &Marker) -> Result<Gate, E> {
         let key = (group.to_owned(), marker.producer_id);
         let marked = self.ends.marked.get(&key).copied();
         if marked.is_some_and(|m| m.coordinator_epoch > marker.coordinator_epoch) {
@@ -150,8 +154,8 @@ impl Serving {
             self.ends.open.remove(&key);
         }
         self.ends.count += 1;
-        let marked = Marked { coordinator_epoch: marker.coordinator_epoch, at: self.ends.count, seq };
-        self.ends.marked.insert(key, marked);
+        let (coordinator_epoch, at, since) = (marker.coordinator_epoch, self.ends.count, now.boot);
+        self.ends.marked.insert(key, Marked { coordinator_epoch, at, seq, since });
         Ok(self.gate(seq))
     }
 }

@@ -11,7 +11,7 @@ mod ends;
 mod members;
 mod transactions;
 
-pub use ends::Admission;
+pub use ends::{Admission, QUESTION};
 pub use transactions::{Outcome, Step};
 
 use super::any::{AnyGroup, Terms};
@@ -191,7 +191,7 @@ impl Serving {
     /// group became empty or the offset was committed, whichever is later), offsets of topics that two sweeps
     /// in a row did not find, and groups of which nothing is left. What a transaction has yet to decide on stays.
     pub fn sweep(&mut self, now: Now, retention: Duration, exists: impl Fn(TopicId) -> bool) {
-        self.ends.sweep();
+        self.ends.sweep(now);
         let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let mut missing = BTreeSet::new();
         let mut records = Vec::new();

@@ -127,6 +127,43 @@ fn an_offset_that_comes_after_its_transaction_is_refused() {
     });
 }
 
+/// As above, while others have yet to be told: the group has its marker, and another one will not come.
+#[test]
+fn an_offset_that_comes_after_the_groups_marker_is_refused() {
+    story(async {
+        let t = TxnBed::new().await;
+        let producer = t.init().await;
+        t.txns.add_offsets(TXN, producer, "g").await.unwrap();
+        t.add(producer, &[0]).await.unwrap();
+        t.leaders(Leaders::Refuse(E::NotLeaderOrFollower));
+        // Version 2 of transactions would fence it by its epoch.
+        t.txns.end(TXN, producer, true, false).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        let late = t.txns.commit_offsets("g", TXN, producer, input(0, 10), false).await;
+        assert_eq!(late, Err(E::ConcurrentTransactions));
+        t.leaders(Leaders::There);
+        t.until(S::CompleteCommit).await;
+        assert_eq!(t.offsets().await, (vec![], vec![]));
+    });
+}
+
+#[test]
+fn a_marker_that_comes_again_is_not_answered_before_the_first_is_durable() {
+    story(async {
+        let t = TxnBed::new().await;
+        let producer = t.init().await;
+        t.commit_offset(producer, 0, 10).await.unwrap();
+        t.bed.log().hold();
+        let m = marker(producer, 1, true, 1);
+        let (first, again, ()) =
+            futures::join!(t.txns.apply_group_marker("g", m), t.txns.apply_group_marker("g", m), async {
+                sleep(Duration::from_secs(1)).await;
+                t.bed.log().lead(2);
+            });
+        assert_eq!((first, again), (Err(E::NotCoordinator), Err(E::NotCoordinator)));
+    });
+}
+
 #[test]
 fn who_takes_no_part_commits_nothing() {
     story(async {
@@ -205,14 +242,21 @@ fn what_is_pending_does_not_expire_nor_the_group_under_it() {
             ..settings()
         };
         let t = TxnBed::with(short, TransactionSettings::default()).await;
+        let member = settle(&t.bed.groups, "g").await;
+        t.bed.groups.leave("g", &[(member.member_id.clone(), None)]).await.unwrap();
         commit(&t.bed.groups, "g", 0, 1).await.unwrap();
         commit(&t.bed.groups, "g", 1, 2).await.unwrap();
         let producer = t.txns.init_producer_id(TXN, 900_000, None).await.unwrap();
         t.commit_offset(producer, 0, 10).await.unwrap();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(t.offsets().await, (vec![(0, 1)], vec![0]));
+        t.bed.log().lead(2);
+        ready(&t.bed.groups, "g").await;
+        let next = settle(&t.bed.groups, "g").await;
+        assert!(next.generation > member.generation, "{} was forgotten", member.generation);
+        t.bed.groups.leave("g", &[(next.member_id, None)]).await.unwrap();
         t.end(producer, false).await.unwrap();
-        sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_secs(400)).await;
         assert_eq!(t.offsets().await, (vec![], vec![]));
         assert_eq!(t.bed.groups.describe("g").await, Ok(None));
     });

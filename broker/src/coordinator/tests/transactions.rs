@@ -51,6 +51,23 @@ fn an_outcome_is_told_at_once() {
     });
 }
 
+/// A producer that goes on at once is not sent away.
+#[test]
+fn the_next_transaction_waits_for_the_outcome_to_be_told() {
+    story(async {
+        let t = TxnBed::new().await;
+        let producer = t.init().await;
+        t.add(producer, &[0]).await.unwrap();
+        t.leaders(Leaders::Refuse(E::NotLeaderOrFollower));
+        let next = t.end(producer, true).await.unwrap();
+        let (added, ()) = futures::join!(t.add(next, &[0]), async {
+            sleep(Duration::from_millis(30)).await;
+            t.leaders(Leaders::There);
+        });
+        assert_eq!((added, t.state().await), (Ok(()), S::Ongoing));
+    });
+}
+
 #[test]
 fn nobody_is_told_before_the_decision_is_durable() {
     story(async {

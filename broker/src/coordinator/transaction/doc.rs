@@ -13,7 +13,6 @@ pub struct TransactionDoc {
     pub last_epoch: i16,
     pub previous_id: Option<i64>,
     pub next_id: Option<i64>,
-    pub writer_epoch: i16,
     pub timeout_ms: i32,
     /// Milliseconds since the epoch.
     pub started_at: Option<i64>,
@@ -55,7 +54,6 @@ impl Transaction {
             last_epoch: self.last_epoch,
             previous_id: self.previous_id,
             next_id: self.next_id,
-            writer_epoch: self.writer_epoch,
             timeout_ms: self.timeout_ms,
             started_at: self.started_at,
             updated_at: self.updated_at,
@@ -72,7 +70,6 @@ impl Transaction {
             last_epoch: doc.last_epoch,
             previous_id: doc.previous_id,
             next_id: doc.next_id,
-            writer_epoch: doc.writer_epoch,
             timeout_ms: doc.timeout_ms,
             started_at: doc.started_at,
             updated_at: doc.updated_at,

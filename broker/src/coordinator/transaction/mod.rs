@@ -65,8 +65,6 @@ pub struct Transaction {
     previous_id: Option<i64>,
     /// The producer id from the end of this transaction on.
     next_id: Option<i64>,
-    /// The epoch of the open transaction's records.
-    writer_epoch: i16,
     timeout_ms: i32,
     started_at: Option<i64>,
     updated_at: i64,
@@ -86,7 +84,6 @@ impl Transaction {
             last_epoch: NO_EPOCH,
             previous_id: None,
             next_id: None,
-            writer_epoch: NO_EPOCH,
             timeout_ms: 0,
             started_at: None,
             updated_at: 0,
@@ -205,7 +202,6 @@ impl Transaction {
         }
         self.state = State::Ongoing;
         self.number += 1;
-        self.writer_epoch = producer.epoch;
         self.started_at = Some(now.wall_ms);
         self.updated_at = now.wall_ms;
         self.participants = new.into_iter().collect();
@@ -213,8 +209,9 @@ impl Transaction {
         Ok(Change::Whole)
     }
 
-    /// The number of the transaction in which `participant` takes part (KIP-890); `add`: from now on, if it did not.
-    /// While an outcome is being told, that of the transaction that ends, for a participant that asks again.
+    /// The number of the open transaction in which `participant` takes part (KIP-890); `add`: from now on, if it did
+    /// not. While an outcome is being told nobody is confirmed: a participant that was told already would take the
+    /// transaction for open again, and nobody would ever end it there.
     ///
     /// # Errors
     /// As [`Transaction::add`]; INVALID_TXN_STATE if it takes no part.
@@ -225,24 +222,15 @@ impl Transaction {
         participant: Participant,
         add: bool,
     ) -> Result<(u64, Change), E> {
-        if self.is_decided() && !add {
-            let ends = Producer { epoch: self.writer_epoch, ..self.producer };
-            if producer != ends {
-                self.check(producer)?;
-            }
-            return match self.participants.contains(&participant) {
-                true => Ok((self.number, Change::Nothing)),
-                false => Err(E::ConcurrentTransactions),
-            };
-        }
         if add {
             let change = self.add(now, producer, vec![participant])?;
             return Ok((self.number, change));
         }
         self.check(producer)?;
-        match self.state == State::Ongoing && self.participants.contains(&participant) {
-            true => Ok((self.number, Change::Nothing)),
-            false => Err(E::InvalidTxnState),
+        match self.state {
+            State::PrepareCommit | State::PrepareAbort => Err(E::ConcurrentTransactions),
+            State::Ongoing if self.participants.contains(&participant) => Ok((self.number, Change::Nothing)),
+            _ => Err(E::InvalidTxnState),
         }
     }
 

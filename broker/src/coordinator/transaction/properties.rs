@@ -202,7 +202,7 @@ impl World {
                     let verified = self.txn.verify(self.now, producer, part(partition), add);
                     if let Ok((number, change)) = verified {
                         self.persist(&change);
-                        assert_eq!(number, self.number);
+                        assert_eq!((number, self.txn.state()), (self.number, State::Ongoing));
                         assert!(self.txn.participants().contains(&part(partition)));
                     }
                 }

@@ -146,6 +146,7 @@ fn a_transaction_is_ended_once_and_told_before_the_next() {
     assert_eq!(t.end1(p, false), Err(E::InvalidTxnState), "it is decided otherwise");
     assert_eq!(t.add(p, 1), Err(E::ConcurrentTransactions));
     assert_eq!(t.verify(p, 1, true), Err(E::ConcurrentTransactions));
+    assert_eq!(t.verify(p, 0, false), Err(E::ConcurrentTransactions));
     assert_eq!(t.init(None), Err(E::ConcurrentTransactions));
     assert_eq!(t.init(Some(p)), Err(E::ConcurrentTransactions));
     t.all_told();
@@ -209,11 +210,10 @@ fn a_partition_learns_the_number_and_who_takes_no_part_does_not() {
     assert_eq!(t.verify(p, 1, true), Ok(1));
     assert_eq!(t.verify(at(99, -1), 0, false), Err(E::ProducerFenced));
     let next = t.end2(p, true).unwrap();
-    // A partition whose leader changed asks again while it is being told.
-    assert_eq!(t.verify(p, 0, false), Ok(1));
-    assert_eq!(t.verify(next, 0, false), Ok(1));
-    assert_eq!(t.verify(p, 7, false), Err(E::ConcurrentTransactions));
-    assert_eq!(t.verify(p, 0, true), Err(E::ProducerFenced));
+    assert_eq!(t.verify(next, 0, false), Err(E::ConcurrentTransactions), "it may have its marker");
+    for add in [false, true] {
+        assert_eq!(t.verify(p, 0, add), Err(E::ProducerFenced));
+    }
     assert_eq!(t.verify(next, 0, true), Err(E::ConcurrentTransactions));
     t.all_told();
     assert_eq!(t.verify(p, 0, false), Err(E::ProducerFenced));
@@ -256,7 +256,7 @@ fn who_comes_anew_aborts_what_is_open_under_an_epoch_that_nobody_has() {
         assert_eq!(t.end(zombie, true, version2), Err(E::ProducerFenced));
     }
     assert_eq!(t.add(zombie, 1), Err(E::ProducerFenced));
-    assert_eq!(t.verify(zombie, 0, false), Ok(1), "its partitions have to be told, after all");
+    assert_eq!(t.verify(zombie, 0, false), Err(E::ProducerFenced));
     t.all_told();
     assert_eq!(t.end2(zombie, false), Err(E::ProducerFenced));
     assert_eq!(t.init(Some(zombie)), Err(E::ProducerFenced));

@@ -2,7 +2,7 @@
 
 use super::{Marker, Participants, Producer, Transactions};
 use crate::coordinator::groups::{commit_bytes, valid_id, MAX_COMMIT_BYTES};
-use crate::coordinator::serving::{Admission, CommitInput};
+use crate::coordinator::serving::{Admission, CommitInput, QUESTION};
 use kafka_protocol::ResponseError;
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Transactions {
         let participants: &Arc<dyn Participants> =
             self.participants.get().ok_or(ResponseError::CoordinatorNotAvailable)?;
         let asked = participants.verify_group(txn_id, producer, group, add);
-        match tokio::time::timeout(self.groups.settings().patience, asked).await {
+        match tokio::time::timeout(QUESTION, asked).await {
             Ok(Err(ResponseError::ProducerFenced)) => Err(ResponseError::InvalidProducerEpoch),
             Ok(answer) => answer,
             Err(_) => Err(ResponseError::CoordinatorNotAvailable),
@@ -76,7 +76,7 @@ impl Transactions {
     /// TRANSACTION_COORDINATOR_FENCED, INVALID_PRODUCER_EPOCH, and that the group's coordinator is not here or not ready.
     pub async fn apply_group_marker(&self, group: &str, marker: Marker) -> Result<(), ResponseError> {
         let slot = self.groups.slot(group)?;
-        let (epoch, gate) = slot.with(|s, _| s.end_in_group(group, &marker))?;
+        let (epoch, gate) = slot.with(|s, now| s.end_in_group(group, now, &marker))?;
         self.answer(slot, epoch, Ok(()), gate?).await
     }
 }

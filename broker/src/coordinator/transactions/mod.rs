@@ -30,7 +30,11 @@ use tokio::task::JoinHandle;
 #[async_trait]
 pub trait Participants: Send + Sync + 'static {
     /// Returns when the marker is durable in the partition. An answer `UNKNOWN_TOPIC_ID` is believed once the
-    /// topic is unknown here, too; every other error has the marker sent again.
+    /// topic is unknown here, too, for ten seconds; every other error has the marker sent again.
+    ///
+    /// A leader that does not know the number of its open transaction asks, and is answered, within this call: the
+    /// outcome is being told as long as the call is under way, so `marker.number` is the answer. Nobody else may answer
+    /// with it: a marker that was delayed would end the next transaction.
     async fn write_marker(&self, topic: TopicId, partition: i32, marker: Marker)
         -> Result<(), ResponseError>;
 
@@ -47,6 +51,10 @@ pub trait Participants: Send + Sync + 'static {
         add: bool,
     ) -> Result<u64, ResponseError>;
 }
+
+/// How long the first step of a transaction waits for the one before to be told of. Mostly that takes two syncs, and
+/// clients pause for longer than that before they try again.
+const SHORTLY: Duration = Duration::from_millis(100);
 
 /// All transactional ids of a broker.
 ///
@@ -140,11 +148,8 @@ impl Transactions {
         producer: Producer,
         participants: Vec<Participant>,
     ) -> Result<(), ResponseError> {
-        valid_id(txn_id)?;
-        let slot = self.groups.slot(txn_id)?;
-        let (epoch, (result, gate)) =
-            slot.with(|s, now| s.add_participants(txn_id, now, producer, participants))?;
-        self.answer(slot, epoch, result, gate).await
+        self.participate(txn_id, |s, now| s.add_participants(txn_id, now, producer, participants.clone()))
+            .await
     }
 
     /// Whether `participant` takes part in the producer's transaction, and that one's number (KIP-890). `add`: it
@@ -159,11 +164,31 @@ impl Transactions {
         participant: Participant,
         add: bool,
     ) -> Result<u64, ResponseError> {
+        self.participate(txn_id, |s, now| {
+            s.verify_participant(txn_id, now, producer, participant.clone(), add)
+        })
+        .await
+    }
+
+    /// A step that waits, for [`SHORTLY`] at most, until the outcome of the transaction before has been told.
+    async fn participate<T>(
+        &self,
+        txn_id: &str,
+        step: impl Fn(&mut Serving, super::group::Now) -> (Result<T, ResponseError>, Gate),
+    ) -> Result<T, ResponseError> {
         valid_id(txn_id)?;
         let slot = self.groups.slot(txn_id)?;
-        let (epoch, (result, gate)) =
-            slot.with(|s, now| s.verify_participant(txn_id, now, producer, participant, add))?;
-        self.answer(slot, epoch, result, gate).await
+        let until = slot.now().boot + SHORTLY;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let (epoch, (result, gate)) = slot.with(&step)?;
+            let early = matches!(result, Err(ResponseError::ConcurrentTransactions));
+            if !early || slot.now().boot >= until {
+                return self.answer(slot, epoch, result, gate).await;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(16));
+        }
     }
 
     /// AddOffsetsToTxn.
