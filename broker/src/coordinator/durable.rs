@@ -136,9 +136,10 @@ impl Durable {
                 if let Value::Pending(pending) = &record.value {
                     self.order += 1;
                     let kept = self.groups.entry(group.clone()).or_default();
-                    let before = kept.pending.size();
-                    kept.pending.put(*producer_id, (*topic_id, *partition), self.order, pending, size);
-                    self.size = self.size + kept.pending.size() - before;
+                    let place = (*topic_id, *partition);
+                    if let Some(old) = kept.pending.put(*producer_id, place, self.order, pending, size) {
+                        self.size = self.size + size - old;
+                    }
                 }
             }
             Key::GroupTransaction { group, producer_id } => {

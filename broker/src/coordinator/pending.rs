@@ -53,20 +53,31 @@ impl PendingOffsets {
         self.open.values().map(OpenOffsets::size).sum()
     }
 
-    /// Takes in what stands at `order` in the log.
-    pub fn put(&mut self, producer_id: i64, place: Place, order: u64, pending: &Pending, size: usize) {
+    /// Takes in what stands at `order` in the log. Gives back the bytes of what it replaces; `None`: it is of a
+    /// transaction that is over.
+    pub fn put(
+        &mut self,
+        producer_id: i64,
+        place: Place,
+        order: u64,
+        pending: &Pending,
+        size: usize,
+    ) -> Option<usize> {
         let (number, epoch) = (pending.number, pending.epoch);
         let fresh = || OpenOffsets { number, epoch, offsets: BTreeMap::new() };
         let open = self.open.entry(producer_id).or_insert_with(fresh);
         if open.number > number {
-            return;
+            return None;
         }
+        let mut replaced = 0;
         // A transaction starts when the one before has ended everywhere.
         if open.number < number {
+            replaced = open.size();
             *open = fresh();
         }
         let Pending { overtaken, offset, .. } = pending.clone();
-        open.offsets.insert(place, PendingOffset { offset, overtaken, order, size });
+        let old = open.offsets.insert(place, PendingOffset { offset, overtaken, order, size });
+        Some(replaced + old.map_or(0, |p| p.size))
     }
 
     /// Something came after what is pending for `place` up to `order`.

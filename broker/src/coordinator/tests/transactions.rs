@@ -126,11 +126,11 @@ fn hole_28_a_marker_without_an_answer_is_not_taken_for_written() {
         t.end(producer, true).await.unwrap();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(t.state().await, S::PrepareCommit);
-        assert_eq!(t.told().len(), 2);
-        t.log().lead(2);
+        assert!(t.told().len() > 100, "told {} times in ten minutes", t.told().len());
+        t.world.markers.lock().clear();
         t.leaders(Leaders::There);
         t.until(S::CompleteCommit).await;
-        assert_eq!(t.told()[2..], [(0, 1, true, 2), (1, 1, true, 2)]);
+        assert_eq!(t.told(), [(0, 1, true, 1), (1, 1, true, 1)]);
     });
 }
 
@@ -284,7 +284,8 @@ fn ids_that_nobody_uses_are_forgotten_and_open_ones_are_not() {
         sleep(Duration::from_secs(1300)).await;
         assert_eq!(t.txns.describe(TXN).await, Err(E::TransactionalIdNotFound));
         t.log().lead(2);
-        assert_eq!(patiently(|| async { Ok(t.txns.describe(TXN).await) }).await.is_ok(), false);
+        ready(&t.bed.groups, TXN).await;
+        assert_eq!(t.txns.describe(TXN).await, Err(E::TransactionalIdNotFound));
         assert_eq!(t.txns.describe("open").await.unwrap().state, S::Ongoing);
     });
 }

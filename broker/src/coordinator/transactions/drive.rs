@@ -15,7 +15,7 @@ use kafka_protocol::ResponseError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Participants of one transaction that are told at the same time.
 const AT_ONCE: usize = 256;
@@ -23,6 +23,9 @@ const AT_ONCE: usize = 256;
 /// The first pause before a participant is told again; each is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a participant may take to answer before it is told again: the answer may be lost.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// How often the clock is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -120,11 +123,12 @@ impl Driver {
             }
             let told = match &participant {
                 Participant::Partition(topic, index) => {
-                    self.participants.write_marker(*topic, *index, marker).await
+                    self.participants.write_marker(*topic, *index, marker)
                 }
-                Participant::Group(group) => self.participants.write_group_marker(group, marker).await,
+                Participant::Group(group) => self.participants.write_group_marker(group, marker),
             };
-            let Err(error) = told else { return true };
+            let told = timeout(ANSWER, told).await;
+            let Err(error) = told.unwrap_or(Err(ResponseError::RequestTimedOut)) else { return true };
             if self.is_gone(&participant, error, &mut missing_since) {
                 return true;
             }
