@@ -7,4 +7,5 @@ mod on_storage;
 mod transaction_bed;
 mod transactional_offsets;
 mod transactions;
+mod transactions_at_random;
 mod transactions_on_storage;
