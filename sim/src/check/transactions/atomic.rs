@@ -153,4 +153,54 @@ mod tests {
         bank.finish();
         assert_eq!(bank.broken(), ["P7"]);
     }
+
+    #[test]
+    fn offsets_of_a_committed_transaction_are_there_for_who_asks_for_what_is_stable() {
+        for (stable, broken) in [(true, true), (false, false)] {
+            let mut bank = Bank::new();
+            let txn = bank.begin(1);
+            let sent = bank.offset_in(txn, 5);
+            bank.commit(txn, Ok(0));
+            bank.offset_read(stable, None);
+            assert_eq!(bank.broken() == ["P8"], broken, "stable: {stable}");
+            assert!(broken || bank.broken().is_empty());
+            bank.offset_read(true, Some((sent, 5)));
+            assert_eq!(bank.broken() == ["P8"], broken, "stable: {stable}");
+        }
+    }
+
+    #[test]
+    fn offsets_of_what_is_undecided_or_aborted_are_p7() {
+        let mut bank = Bank::new();
+        let txn = bank.begin(1);
+        let sent = bank.offset_in(txn, 5);
+        bank.offset_read(false, Some((sent, 5)));
+        bank.commit(txn, Ok(0));
+        bank.offset_read(true, Some((sent, 5)));
+        assert_eq!(bank.broken(), ["P7"], "too early");
+        let mut bank = Bank::new();
+        let txn = bank.begin(1);
+        let sent = bank.offset_in(txn, 5);
+        bank.abort(txn, Ok(0));
+        bank.offset_read(true, None);
+        assert_eq!(bank.violations(), []);
+        bank.offset_read(true, Some((sent, 5)));
+        assert_eq!(bank.broken(), ["P7"]);
+    }
+
+    /// Nobody was told, and yet it is known: the records are there.
+    #[test]
+    fn offsets_go_with_the_records() {
+        for (shown, broken) in [(true, vec!["P8"]), (false, vec![])] {
+            let mut bank = Bank::new();
+            let txn = bank.begin(1);
+            bank.write(txn, 0);
+            bank.offset_in(txn, 5);
+            bank.commit(txn, Err(Lost::TimedOut));
+            bank.mark(1, &[0], shown);
+            bank.finish();
+            bank.offset_read(true, None);
+            assert_eq!(bank.broken(), broken, "shown: {shown}");
+        }
+    }
 }

@@ -226,6 +226,24 @@ impl Bank {
         self.record(Event::PipeStep { who, txn, group, input, from, to, sent });
     }
 
+    /// An offset of partition 0 as part of a transaction.
+    pub fn offset_in(&mut self, txn: Index, offset: i64) -> Index {
+        let offsets = vec![(place(0), offset)];
+        let (who, group, generation, member) = (Who(0), "g".into(), -1, "".into());
+        let sent = self.record(Event::CommitSent { who, group, generation, member, offsets });
+        self.record(Event::TxnPart { txn, sent });
+        self.record(Event::CommitDone { who, sent, answer: Ok(vec![0]) });
+        sent
+    }
+
+    /// Somebody asks for the group's offset, and is told of that commit, or of none.
+    pub fn offset_read(&mut self, stable: bool, commit: Option<(Index, i64)>) {
+        let (started, group) = (self.now, "g".into());
+        let (offset, commit) = commit.map_or((-1, None), |(sent, offset)| (offset, Some(sent)));
+        let answer = Ok(vec![CommittedOffset { at: place(0), code: 0, offset, commit }]);
+        self.record(Event::OffsetsFetched { who: Who(1), started, group, stable, answer });
+    }
+
     /// Somebody commits an offset, and the prover sees it.
     pub fn stable_offset(&mut self, partition: i32, offset: i64) {
         let offsets = vec![(place(partition), offset)];
