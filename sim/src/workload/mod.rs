@@ -16,6 +16,8 @@ mod pipeline;
 mod producer;
 mod prove;
 mod spec;
+#[cfg(test)]
+mod stand_in;
 mod topics;
 mod transaction;
 mod transactional;

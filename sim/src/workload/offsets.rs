@@ -33,10 +33,12 @@ pub(super) async fn run(mut user: User, spec: Committer) {
         name => name.into(),
     };
     let interval = Duration::from_secs_f64(1.0 / spec.rate.draw(&mut user.rng).max(0.01));
+    let mut stable = user.ctx.rng_for(user.who, "stable");
     while !user.is_over() {
         user.pause(interval).await;
         if user.rng.gen_bool(spec.ask.clamp(0.0, 1.0)) {
-            user.fetch_offsets(&group, false).await.ok();
+            let stable = stable.gen_bool(spec.stable.clamp(0.0, 1.0));
+            user.fetch_offsets(&group, stable).await.ok();
             continue;
         }
         let lines = user.partitions(&spec.topics);

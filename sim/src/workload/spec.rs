@@ -236,6 +236,8 @@ pub struct Committer {
     pub rate: Range,
     /// How likely it asks instead of committing.
     pub ask: f64,
+    /// How likely it asks for what no open transaction may change any more.
+    pub stable: f64,
     pub timeout_ms: Option<Range>,
 }
 
@@ -247,6 +249,7 @@ impl Default for Committer {
             topics: Vec::new(),
             rate: Range::Between([1.0, 10.0]),
             ask: 0.3,
+            stable: 0.0,
             timeout_ms: None,
         }
     }

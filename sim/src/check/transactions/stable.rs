@@ -83,10 +83,11 @@ fn open(ledger: &Ledger, txns: &Txns) -> BTreeMap<PartKey, Vec<Open>> {
     if ledger.faults.iter().any(|f| f.kind == FaultKind::Clock) {
         return all;
     }
-    let mut asked: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    let mut asked: BTreeMap<&str, Vec<Asked>> = BTreeMap::new();
     for stamped in ledger.events {
-        if let Event::TxnInit { id, started, .. } = &stamped.event {
-            asked.entry(id).or_default().push(*started);
+        if let Event::TxnInit { id, started, answer, .. } = &stamped.event {
+            let until = if answer.is_ok() { stamped.at } else { Duration::MAX };
+            asked.entry(id).or_default().push(Asked { from: *started, until });
         }
     }
     for (key, part) in &ledger.parts {
@@ -102,10 +103,17 @@ fn open(ledger: &Ledger, txns: &Txns) -> BTreeMap<PartKey, Vec<Open>> {
     all
 }
 
+/// Somebody asked for a transactional id, and the coordinator may have heard of it at any time from then until then.
+struct Asked {
+    from: Duration,
+    until: Duration,
+}
+
 /// When it may have ended at the earliest.
-fn closed(ledger: &Ledger, txn: &Txn, asked: &[Duration]) -> Duration {
+fn closed(ledger: &Ledger, txn: &Txn, asked: &[Asked]) -> Duration {
     let ended = txn.ends.iter().map(|e| ledger.at(e.sent)).min().unwrap_or(Duration::MAX);
-    let fenced = asked.iter().copied().filter(|at| *at >= txn.at).min().unwrap_or(Duration::MAX);
+    let heard = asked.iter().filter(|a| a.until >= txn.at).map(|a| a.from.max(txn.at));
+    let fenced = heard.min().unwrap_or(Duration::MAX);
     ended.min(fenced).min(txn.at + txn.timeout.mul_f64(SURE))
 }
 
