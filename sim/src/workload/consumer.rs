@@ -5,6 +5,7 @@ use super::User;
 use crate::client::committed::visible;
 use crate::client::{topic_name, version, Target};
 use crate::history::{now, Answer, BatchReader, Event, Fetched, Index, Listed, Lost, Place};
+use highwater::reached;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, ListOffsetsRequest};
@@ -144,6 +145,12 @@ impl User {
         let fetched = row.answer?;
         let shown = visible(&fetched.batches, &row.aborted);
         if fetched.code == 0 {
+            if fetched.lso < fetched.hwm {
+                reached!("reader-stopped-at-open-transaction");
+            }
+            if fetched.batches.iter().filter(|b| !b.is_control()).count() > shown.len() {
+                reached!("aborted-batch-hidden");
+            }
             let (who, fetch, aborted, visible) = (self.who, row.event, row.aborted, shown.clone());
             self.record(Event::CommittedRead { who, fetch, aborted, visible });
         }

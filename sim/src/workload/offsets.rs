@@ -7,6 +7,7 @@ use super::transaction::{transactional_id, Incarnation};
 use super::User;
 use crate::client::{group_id, topic_name, version, Target};
 use crate::history::{now, Answer, Code, CommittedOffset, Event, Index, Place};
+use highwater::reached;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -26,6 +27,8 @@ type Line = (Arc<str>, i32);
 
 /// The code of a row that the broker left out: UNKNOWN_SERVER_ERROR.
 const MISSING: Code = -1;
+/// UNSTABLE_OFFSET_COMMIT.
+const UNSTABLE: Code = 88;
 
 pub(super) async fn run(mut user: User, spec: Committer) {
     let group: Arc<str> = match spec.group.as_str() {
@@ -136,6 +139,9 @@ impl User {
         let code = response.as_ref().map_or(0, |r| r.error_code);
         let places: Vec<Place> = before.iter().map(|p| self.ctx.directory.still(p)).collect();
         let answer = response.map(|r| places.iter().map(|at| committed(&r, at)).collect::<Vec<_>>());
+        if answer.as_ref().is_ok_and(|rows: &Vec<CommittedOffset>| rows.iter().any(|r| r.code == UNSTABLE)) {
+            reached!("offsets-unstable");
+        }
         let (who, group) = (self.who, group.clone());
         self.record(Event::OffsetsFetched { who, started, group, stable, answer: answer.clone() });
         if code != 0 || answer.is_err() {

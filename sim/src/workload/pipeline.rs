@@ -11,6 +11,7 @@ use super::transaction::{Incarnation, Line, Outgoing, Went};
 use super::transactional::{another, finish, Fate};
 use super::User;
 use crate::history::{Event, Index, Place};
+use highwater::reached;
 use rand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,6 +139,7 @@ async fn work(
         };
         match transact(user, spec, me, &work, helpers).await {
             Some(Went::Well) if work.commit => {
+                reached!("pipeline-committed");
                 for taken in work.taken {
                     stay.positions.insert(taken.line, taken.to);
                 }

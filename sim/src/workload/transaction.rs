@@ -17,6 +17,7 @@ use crate::client::{group_id, topic_name, Target};
 use crate::history::{now, Answer, BatchInfo, Code, Event, Index, Lost, Produced};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::join_all;
+use highwater::reached;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest,
@@ -406,6 +407,11 @@ impl Incarnation {
         let response = user.client.call(&self.coordinator(), self.versions().end, &request).await;
         let answer = response.map(|r| (r.error_code, r.producer_id.0, r.producer_epoch));
         user.record(Event::TxnEndDone { who, sent, answer: answer.clone() });
+        match &answer {
+            Ok((0, ..)) if commit => reached!("transaction-committed"),
+            Ok((0, ..)) => reached!("transaction-aborted"),
+            _ => {}
+        }
         match answer {
             Ok((0, id, epoch)) if self.version2 => {
                 self.producer = (id, epoch);
@@ -428,6 +434,7 @@ impl Incarnation {
     }
 
     pub fn record_fenced(&self, user: &User, code: Code) {
+        reached!("producer-fenced");
         let (who, id, incarnation) = (user.who, self.id.clone(), self.number);
         user.record(Event::TxnFenced { who, id, incarnation, code });
     }

@@ -7,6 +7,7 @@ use super::spec::{Fortune, Range, Transactional};
 use super::transaction::{Incarnation, Line, Outgoing, Went};
 use super::User;
 use crate::history::{Index, Who};
+use highwater::reached;
 use rand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -313,7 +314,11 @@ fn late_end(user: &User, me: &Incarnation, txn: Index, commit: bool, delay: Dura
     tokio::spawn(async move {
         helper.pause(delay).await;
         if !helper.is_over() {
-            me.end_once(&mut helper, txn, commit).await.ok();
+            match me.end_once(&mut helper, txn, commit).await {
+                Ok(0) => reached!("late-end-taken"),
+                Ok(_) => reached!("late-end-refused"),
+                Err(_) => {}
+            }
         }
     })
 }
