@@ -32,11 +32,14 @@ type Content = (u64, i64, i16, i32);
 const MAY_BE_DONE: [Code; 8] = [-1, 7, 13, 14, 15, 16, 51, 56];
 const DUPLICATE_SEQUENCE: Code = 46;
 
+/// What an EndTxn was answered.
+type Told = Answer<(Code, i64, i16)>;
+
 /// One attempt to end a transaction.
 pub(super) struct End<'a> {
     pub sent: Index,
     pub commit: bool,
-    pub done: Option<(Index, &'a Answer<(Code, i64, i16)>)>,
+    pub done: Option<(Index, &'a Told)>,
 }
 
 impl End<'_> {
