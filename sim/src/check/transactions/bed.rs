@@ -212,6 +212,12 @@ impl Bank {
 
     /// The prover reads all.
     pub fn finish(&mut self) {
+        self.record(Event::Phase(Phase::Prove));
+        self.read_all();
+    }
+
+    /// Somebody reads all, whatever is still going on.
+    pub fn read_all(&mut self) {
         for partition in [0, 1] {
             self.fetch(Who::PROVER, partition, false);
             let (lso, hwm) = (self.stable_end(partition), self.end(partition));

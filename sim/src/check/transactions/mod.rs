@@ -18,7 +18,7 @@ mod bed;
 use super::ledger::{Ledger, PartKey};
 use super::log::may_lose;
 use super::Verdict;
-use crate::history::{Answer, BatchInfo, Code, Event, Index, Lost, Produced, Who};
+use crate::history::{Answer, BatchInfo, Code, Event, Index, Lost, Phase, Produced, Who};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +145,8 @@ impl<'a> Txns<'a> {
         };
         let mut ends: BTreeMap<Index, (Index, usize)> = BTreeMap::new();
         let mut reading: BTreeMap<PartKey, BTreeSet<Content>> = BTreeMap::new();
+        // What is recovered from a crash in the midst of it all has open transactions: nobody waited for their end.
+        let mut is_settled = false;
         for (event, stamped) in ledger.events.iter().enumerate() {
             match &stamped.event {
                 Event::TxnBegun { id, producer, timeout, .. } => {
@@ -186,7 +188,8 @@ impl<'a> Txns<'a> {
                     let seen = batches.iter().filter(|b| visible.contains(&b.base)).map(BatchInfo::key);
                     reading.entry(key).or_default().extend(seen);
                 }
-                Event::FinalCommitted { at, lso, hwm } => {
+                Event::Phase(phase) => is_settled = *phase >= Phase::Prove,
+                Event::FinalCommitted { at, lso, hwm } if is_settled => {
                     let Some(id) = at.id else { continue };
                     let key = (id, at.partition);
                     let contents = reading.remove(&key).unwrap_or_default();

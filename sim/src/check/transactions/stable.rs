@@ -334,6 +334,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recovered_in_the_midst_of_a_transaction_is_not_blamed_for_it() {
+        let mut bank = Bank::new();
+        let txn = bank.begin(1);
+        bank.write(txn, 0);
+        bank.commit(txn, Ok(0));
+        bank.read_all();
+        assert_eq!(bank.violations(), []);
+    }
+
+    #[test]
     fn what_one_was_shown_is_not_kept_from_another() {
         let mut bank = Bank::new();
         let txn = bank.begin(1);
