@@ -5,18 +5,35 @@ use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Group {
-    pub offsets: BTreeMap<Line, (i64, String)>,
+    pub offsets: BTreeMap<Line, Offset>,
     /// By producer id.
-    pub pending: BTreeMap<i64, BTreeMap<Line, (i64, String)>>,
+    pub pending: BTreeMap<i64, BTreeMap<Line, Offset>>,
+    commits: u64,
     pub generation: i32,
     pub member: String,
 }
 
+#[derive(Clone, Default)]
+pub struct Offset {
+    pub offset: i64,
+    pub metadata: String,
+    /// Later ones have higher ones.
+    number: u64,
+}
+
 impl Group {
+    pub fn offset(&mut self, offset: i64, metadata: String) -> Offset {
+        self.commits += 1;
+        Offset { offset, metadata, number: self.commits }
+    }
+
     pub fn apply(&mut self, id: i64, commit: bool) {
         let pending = self.pending.remove(&id).unwrap_or_default();
-        if commit {
-            self.offsets.extend(pending);
+        for (line, offset) in pending.into_iter().filter(|_| commit) {
+            // One that was committed later, and not in the transaction, stays.
+            if self.offsets.get(&line).is_none_or(|o| o.number < offset.number) {
+                self.offsets.insert(line, offset);
+            }
         }
     }
 
@@ -66,10 +83,11 @@ impl Broker {
         let early = self.flaw == Flaw::OffsetsEarly;
         let group = self.groups.entry(group.to_owned()).or_default();
         for (line, offset, metadata) in offsets {
+            let offset = group.offset(offset, metadata);
             if early {
-                group.offsets.insert(line, (offset, metadata));
+                group.offsets.insert(line, offset);
             } else {
-                group.pending.entry(producer.0).or_default().insert(line, (offset, metadata));
+                group.pending.entry(producer.0).or_default().insert(line, offset);
             }
         }
         0

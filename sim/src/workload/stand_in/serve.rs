@@ -337,7 +337,8 @@ impl Call<'_> {
             for p in &t.partitions {
                 let metadata = p.committed_metadata.as_ref().map_or(String::new(), |m| m.to_string());
                 if code == 0 {
-                    group.offsets.insert(line(&t.name, p.partition_index), (p.committed_offset, metadata));
+                    let offset = group.offset(p.committed_offset, metadata);
+                    group.offsets.insert(line(&t.name, p.partition_index), offset);
                 }
                 let row = OffsetCommitResponsePartition::default().with_partition_index(p.partition_index);
                 rows.push(row.with_error_code(code));
@@ -356,7 +357,8 @@ impl Call<'_> {
         let pending = group.pending.values().flat_map(|p| p.keys());
         let lines: std::collections::BTreeSet<&Line> = group.offsets.keys().chain(pending).collect();
         for at in lines {
-            let (offset, metadata) = group.offsets.get(at).cloned().unwrap_or((-1, String::new()));
+            let known = group.offsets.get(at).cloned();
+            let (offset, metadata) = known.map_or((-1, String::new()), |o| (o.offset, o.metadata));
             let is_unstable = is_stable && group.is_unstable(at);
             let row = OffsetFetchResponsePartition::default()
                 .with_partition_index(at.1)
