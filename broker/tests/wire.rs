@@ -133,15 +133,15 @@ async fn case_36_no_fetch_sessions() {
     }
 }
 
-/// What issue 2 says is listed.
+/// What is listed.
 const LISTED: &[(ApiKey, i16, i16)] = &[
-    (ApiKey::Produce, 0, 11),
+    (ApiKey::Produce, 0, 12),
     (ApiKey::Fetch, 4, 12),
     (ApiKey::ListOffsets, 1, 8),
     (ApiKey::Metadata, 0, 12),
     (ApiKey::OffsetCommit, 2, 9),
     (ApiKey::OffsetFetch, 1, 9),
-    (ApiKey::FindCoordinator, 0, 4),
+    (ApiKey::FindCoordinator, 0, 5),
     (ApiKey::JoinGroup, 0, 9),
     (ApiKey::Heartbeat, 0, 4),
     (ApiKey::LeaveGroup, 0, 5),
@@ -152,8 +152,13 @@ const LISTED: &[(ApiKey, i16, i16)] = &[
     (ApiKey::CreateTopics, 2, 7),
     (ApiKey::DeleteTopics, 1, 6),
     (ApiKey::DeleteRecords, 0, 2),
-    (ApiKey::InitProducerId, 0, 4),
+    (ApiKey::InitProducerId, 0, 5),
     (ApiKey::OffsetForLeaderEpoch, 2, 4),
+    (ApiKey::AddPartitionsToTxn, 0, 5),
+    (ApiKey::AddOffsetsToTxn, 0, 4),
+    (ApiKey::EndTxn, 0, 5),
+    (ApiKey::WriteTxnMarkers, 1, 1),
+    (ApiKey::TxnOffsetCommit, 0, 5),
     (ApiKey::DescribeConfigs, 1, 4),
     (ApiKey::AlterConfigs, 0, 2),
     (ApiKey::DescribeLogDirs, 1, 4),
@@ -163,6 +168,9 @@ const LISTED: &[(ApiKey, i16, i16)] = &[
     (ApiKey::ListPartitionReassignments, 0, 0),
     (ApiKey::OffsetDelete, 0, 0),
     (ApiKey::DescribeCluster, 0, 1),
+    (ApiKey::DescribeProducers, 0, 0),
+    (ApiKey::DescribeTransactions, 0, 0),
+    (ApiKey::ListTransactions, 0, 1),
     (ApiKey::ConsumerGroupHeartbeat, 0, 1),
     (ApiKey::ConsumerGroupDescribe, 0, 0),
 ];
@@ -263,7 +271,7 @@ async fn case_56_unknown_tagged_fields_are_skipped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_listed_closes_the_connection() {
     let broker = TestBroker::start(|_| {}).await;
-    let mut unlisted = vec![(-1, 0), (999, 0), (ApiKey::SaslHandshake as i16, 0), (ApiKey::EndTxn as i16, 1)];
+    let mut unlisted = vec![(-1, 0), (999, 0), (ApiKey::SaslHandshake as i16, 0)];
     for s in TABLE.iter().filter(|s| s.key != ApiKey::ApiVersions) {
         unlisted.push((s.key as i16, s.max + 1));
         unlisted.push((s.key as i16, -1));
@@ -346,12 +354,22 @@ async fn produce_says_what_is_wrong() {
         let row = &response.responses[0].partition_responses[0];
         assert_eq!((row.error_code, row.base_offset), (code, -1), "{why}");
     }
-    let mut transactional = produce_request("t", 0, -1, one.clone());
+    // Of a transaction that no coordinator knows.
+    let mut batch = one.to_vec();
+    batch[22] |= 0x10;
+    batch[43..57].fill(0);
+    let crc = crc32c::crc32c(&batch[21..]);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    let mut transactional = produce_request("t", 0, -1, batch.into());
     transactional.transactional_id = Some(StrBytes::from_static_str("tx").into());
     let response = client.call(9, &transactional).await;
-    let row = &response.responses[0].partition_responses[0];
-    assert_eq!(row.error_code, 48);
-    assert!(row.error_message.as_ref().is_some_and(|m| m.contains("transactions")));
+    assert_eq!(response.responses[0].partition_responses[0].error_code, 49, "INVALID_PRODUCER_ID_MAPPING");
+    transactional.transactional_id = None;
+    let response = client.call(9, &transactional).await;
+    assert_eq!(
+        response.responses[0].partition_responses[0].error_code, 87,
+        "a batch of nobody's transaction"
+    );
     assert_eq!(client.produce("t", 0, one).await.base_offset, 0, "nothing of it was appended");
 }
 

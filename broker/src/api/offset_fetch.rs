@@ -197,12 +197,12 @@ mod tests {
         let offsets = vec![((old, 0), committed)];
         let asked = [(TopicName(StrBytes::from_static_str("t")), vec![0])];
         let of = |image: &ClusterImage| {
-            let found = pick(image, &offsets.clone().into_iter().collect(), &asked);
+            let found = pick(image, &offsets.clone().into_iter().collect(), &BTreeSet::new(), &asked);
             columns(found[0].1[0].1.clone()).0
         };
         assert_eq!(of(&image("t", old)), 42);
         assert_eq!(of(&image("t", new)), -1);
-        assert_eq!(all(&image("t", old), offsets.clone()).len(), 1);
-        assert_eq!(all(&image("t", new), offsets.clone()), vec![]);
+        assert_eq!(all(&image("t", old), offsets.clone(), &BTreeSet::new()).len(), 1);
+        assert_eq!(all(&image("t", new), offsets.clone(), &BTreeSet::new()), vec![]);
     }
 }
