@@ -870,22 +870,6 @@ public class Checks {
               GroupIdNotFoundException.class,
               () -> admin.deleteConsumerGroups(List.of(group)).all().get());
         });
-    if ("highwater".equals(System.getenv("CONFORMANCE_TARGET"))) {
-      checks.put(
-          "transactions_refused",
-          () -> {
-            long started = System.nanoTime();
-            try (var p = producer("transactional.id", "java-tx", "max.block.ms", "30000")) {
-              p.initTransactions();
-            } catch (org.apache.kafka.common.errors.TimeoutException error) {
-              throw new AssertionError("hung", error);
-            } catch (KafkaException error) {
-              hold(System.nanoTime() - started < 20_000_000_000L, "hung");
-              return;
-            }
-            throw new AssertionError("initTransactions succeeded");
-          });
-    }
   }
 
   // --- the runner ------------------------------------------------------------------------------
@@ -915,7 +899,7 @@ public class Checks {
       Throwable cause = error.getCause();
       String at = "";
       for (StackTraceElement e : cause.getStackTrace()) {
-        if (e.getFileName() != null && e.getFileName().equals("Checks.java")) {
+        if (e.getFileName() != null && e.getFileName().matches("(Checks|Transactions)[.]java")) {
           at = " (line " + e.getLineNumber() + ")" + at;
         }
       }
@@ -935,6 +919,7 @@ public class Checks {
     adminChecks();
     recordChecks();
     groupChecks();
+    Transactions.checks();
     ExecutorService workers = Executors.newFixedThreadPool(4);
     ExecutorService bodies =
         Executors.newCachedThreadPool(
