@@ -1,4 +1,4 @@
-"""The two kinds of job: a client's ordinary checks, and a client under load on a dying broker."""
+"""The kinds of job: a client's ordinary checks, and a client whose broker is ended, under load or where the client says."""
 
 import os
 import queue
@@ -125,6 +125,32 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
         if program is not None:
             program.end()
     print(f"---- {client} {mode}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def restarts(client, command, broker, report, work, installer, limit=240):
+    """Kills and restarts the broker wherever the client says `kill9`, and answers `started` then."""
+    started = time.monotonic()
+    program = None
+    try:
+        broker.start()
+        env = environment(broker, work, installer)
+        log = os.path.join(work, f"{client}-restarts.log")
+        program = Client(client, [*command, broker.bootstrap], env, log, stdin=True)
+        deadline = started + limit
+        while (line := program.line(deadline)) is not None:
+            if line.strip() == "kill9":
+                broker.kill9()
+                broker.start()
+                program.say("started")
+            else:
+                report.take(client, line)
+    except Exception as error:
+        # The checks that did not report are failed by the list; this says why.
+        print(f"---- {client} restarts: {error}", flush=True)
+    finally:
+        if program is not None:
+            program.end()
+    print(f"---- {client} restarts: {time.monotonic() - started:.0f} s", flush=True)
 
 
 def wait_for_acks(program, beyond, seconds=90):

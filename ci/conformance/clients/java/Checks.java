@@ -884,6 +884,17 @@ public class Checks {
     }
   }
 
+  /** The lines of the checks' own code that an error came through, outermost first. */
+  static String where(Throwable error) {
+    String at = "";
+    for (StackTraceElement e : error.getStackTrace()) {
+      if (e.getFileName() != null && e.getFileName().matches("(Checks|Transactions|Restarts)[.]java")) {
+        at = " (" + e.getFileName().replace(".java", "") + " line " + e.getLineNumber() + ")" + at;
+      }
+    }
+    return at;
+  }
+
   static void runOne(String name, Body body, ExecutorService pool) {
     long started = System.nanoTime();
     String problem = null;
@@ -897,13 +908,7 @@ public class Checks {
       running.get(90, TimeUnit.SECONDS);
     } catch (ExecutionException error) {
       Throwable cause = error.getCause();
-      String at = "";
-      for (StackTraceElement e : cause.getStackTrace()) {
-        if (e.getFileName() != null && e.getFileName().matches("(Checks|Transactions)[.]java")) {
-          at = " (line " + e.getLineNumber() + ")" + at;
-        }
-      }
-      problem = cause + at;
+      problem = cause + where(cause);
     } catch (TimeoutException error) {
       problem = "no end within 90 s";
     } catch (InterruptedException error) {
