@@ -127,7 +127,7 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
     print(f"---- {client} {mode}: {time.monotonic() - started:.0f} s", flush=True)
 
 
-def restarts(client, command, broker, report, work, installer, limit=240):
+def restarts(client, command, broker, report, work, installer, limit=480):
     """Kills and restarts the broker wherever the client says `kill9`, and answers `started` then."""
     started = time.monotonic()
     program = None

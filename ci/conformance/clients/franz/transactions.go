@@ -299,8 +299,8 @@ func txnTransform(c *t, name string, how []kgo.Opt) {
 // restarts runs transactions on a broker that is killed where `again` says.
 func restarts(again func()) {
 	for _, g := range generations {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
-		k := check{name: g.name + "_survives_kill9", limit: 100 * time.Second, body: func(c *t) {
+		ctx, cancel := context.WithTimeout(context.Background(), 230*time.Second)
+		k := check{name: g.name + "_survives_kill9", limit: 230 * time.Second, body: func(c *t) {
 			restartsOf(&t{ctx}, "franz-restart-"+g.name, g.options, again)
 		}}
 		k.run()
