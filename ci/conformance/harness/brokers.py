@@ -101,9 +101,9 @@ class Broker:
 class Highwater(Broker):
     target = "highwater"
 
-    def __init__(self, name, work, binary):
+    def __init__(self, name, work, binary, settings=()):
         super().__init__(name, work)
-        self.binary = binary
+        self.binary, self.settings = binary, settings
         self.metrics_port = free_port()
 
     def command(self):
@@ -118,7 +118,17 @@ class Highwater(Broker):
             f"metrics.listener=127.0.0.1:{self.metrics_port}",
             "--set",
             "auto.create.topics.enable=true",
+            *self.settings,
         ]
+
+
+class HighwaterMember(Highwater):
+    """One of several brokers on one directory, with a lease so short that its successor soon serves."""
+
+    def __init__(self, number, work, binary, data):
+        settings = ["--broker-id", str(number), "--set", "broker.lease.ms=4000"]
+        super().__init__(f"member-{number}", work, binary, settings)
+        self.data = data
 
 
 class ApacheKafka(Broker):
