@@ -97,7 +97,7 @@ func (c *t) seen(topic string, level kgo.IsolationLevel) []string {
 
 func (c *t) committed(topic string, wanted ...string) {
 	var last []string
-	c.until(20*time.Second, fmt.Sprintf("%v in %s", wanted, topic), func() bool {
+	c.until(45*time.Second, fmt.Sprintf("%v in %s", wanted, topic), func() bool {
 		last = c.seen(topic, kgo.ReadCommitted())
 		return len(last) >= len(wanted)
 	})

@@ -47,7 +47,16 @@ async function committed(topic) {
 }
 
 async function offset(groupId, topic) {
-  const [found] = await admin.fetchOffsets({ groupId, topics: [topic] });
+  let found;
+  await until(
+    async () => {
+      // After a restart the client may go by an old coordinator, and does not ask again.
+      [found] = await admin.fetchOffsets({ groupId, topics: [topic] }).catch(() => []);
+      return found;
+    },
+    20,
+    "the group's offsets",
+  );
   return Number(found.partitions.find((p) => p.partition === 0).offset);
 }
 

@@ -62,7 +62,16 @@ def becomes_visible(topic, *values):
 def offset(group, topic):
     """The group's offset for partition 0, whether or not another is pending; None if there is none."""
     ask = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
-    found = admin.list_consumer_group_offsets(ask)[group].result(20).topic_partitions[0]
+
+    def told():
+        try:
+            return admin.list_consumer_group_offsets(ask)[group].result(20).topic_partitions[0]
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                return None  # the client's admin does not ask again
+            raise
+
+    found = until(told, 20, "the group's coordinator answers")
     return found.offset if found.offset >= 0 else None
 
 
