@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * The Java client in the bank of {@code ../python/bank.py}: {@code Bank BOOTSTRAP DIR}.
  *
- * <p>Two tellers and an auditor, with the same events and the same words on standard input and output.
+ * <p>Two tellers and two auditors, who are a group, with the same events and the same words on standard input and output.
  */
 public class Bank {
   static final int ACCOUNTS = 6;
@@ -292,7 +292,10 @@ public class Bank {
       Teller teller = new Teller(name);
       tellers.add(ClusterLoad.start(name, teller::work));
     }
-    Thread auditor = ClusterLoad.start("java-auditor", () -> audit("java-auditor"));
+    List<Thread> auditors = new ArrayList<>();
+    for (String name : List.of("java-auditor-1", "java-auditor-2")) {
+      auditors.add(ClusterLoad.start(name, () -> audit(name)));
+    }
     ClusterLoad.say("ready");
     ClusterLoad.awaitLine();
     stop = true;
@@ -301,7 +304,7 @@ public class Bank {
     ClusterLoad.awaitLine(); // until the others are done, too
     Thread.sleep(1000); // markers are written after their commit is answered
     ends = endsNow();
-    auditor.join(120_000);
+    for (Thread t : auditors) t.join(120_000);
     ClusterLoad.say("done");
     Runtime.getRuntime().halt(0);
   }

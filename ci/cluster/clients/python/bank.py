@@ -2,9 +2,10 @@
 
 Topic `bank` has one account a partition. A teller moves money between two or three accounts in one transaction, one
 record a leg, `TELLER:NUMBER:ACCOUNT:AMOUNT`; the legs of a transfer add up to nothing. Every fifth transfer is
-aborted; every twenty-fifth is left to a zombie: another producer takes the transactional id before its commit. An
-auditor, one of a group, copies each committed leg to topic `ledger`, its offsets in the same transaction. A
-follower reads what is committed. Each writes its history to `DIR/NAME.jsonl`:
+aborted; every twenty-fifth is left to a zombie: another producer takes the transactional id before its commit. A
+follower reads what is committed. The auditors, who copy each committed leg to topic `ledger`, their group's offsets in the same
+transaction, are in `../java/Bank.java` alone: this client may wait for good when the group's coordinator dies while it
+sends offsets (librdkafka issues 5456 and 5511). Each writes its history to `DIR/NAME.jsonl`:
 
 `begin` (n, kind, legs: account and amount), then one of `committed`, `aborted`, `fenced` (n), `dropped` (the
 producer is no good any more, and no commit was asked for), `unknown` (one was, and nobody told the outcome); `poll`
@@ -22,11 +23,10 @@ import time
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from load import INFORMATION, SESSION_MS, History
+from load import INFORMATION, History
 
 BANK, LEDGER = "bank", "ledger"
 ACCOUNTS, BOOKS = 6, 3  # partitions of each
-GROUP = "audit"
 PAUSE = 0.2  # between two transfers of a teller
 TIMEOUT_MS = 20000  # of a transaction: what a client left open must be over before the end is read
 PATIENCE = 60  # seconds that one call may be repeated
@@ -36,7 +36,6 @@ class Run:
     def __init__(self, bootstrap, folder):
         self.bootstrap, self.folder = bootstrap, folder
         self.stop = threading.Event()
-        self.finished = threading.Event()  # the auditors have to copy what is left after `stop`
         self.ends = None  # account -> last stable offset, once the tellers are done
 
 
@@ -51,14 +50,14 @@ def again(call):
                 raise
 
 
-def opened(run, history, transactional_id, stop):
-    """A producer that has taken the transactional id; none if `stop` is set before."""
+def opened(run, history, transactional_id):
+    """A producer that has taken the transactional id; none if the run ends before."""
 
     def spoken(error):
         if error.code() not in INFORMATION:
             history.problem("client", error)
 
-    while not stop.is_set():
+    while not run.stop.is_set():
         producer = Producer(
             {
                 "bootstrap.servers": run.bootstrap,
@@ -105,7 +104,7 @@ class Teller:
         number = 0
         while not self.run.stop.is_set():
             if self.producer is None:
-                self.producer = opened(self.run, self.history, self.name, self.run.stop)
+                self.producer = opened(self.run, self.history, self.name)
                 continue
             number += 1
             kind = "zombie" if number % 25 == 13 else "abort" if number % 5 == 4 else "commit"
@@ -137,7 +136,7 @@ class Teller:
             return end_badly(producer, self.history, error, asked)
 
     def as_zombie(self, old):
-        self.producer = opened(self.run, self.history, self.name, self.run.stop)
+        self.producer = opened(self.run, self.history, self.name)
         if self.producer is None:
             return "dropped"
         try:
@@ -145,83 +144,6 @@ class Teller:
             return "committed"
         except KafkaException:
             return "fenced"
-
-
-def auditor(run, name):
-    history = History(run.folder, name, "auditor")
-    producer = consumer = None
-    reached, quit_at = {}, None
-    while True:
-        if quit_at is None and run.ends is not None:
-            quit_at = time.monotonic() + 60
-        if quit_at is not None and time.monotonic() > quit_at:
-            break
-        if producer is None:
-            producer = opened(run, history, name, run.finished)
-            continue
-        if consumer is None:
-            consumer, reached = member(run), {}
-        messages = []
-        for m in consumer.consume(200, 0.3):
-            if m.error() is None:
-                messages.append(m)
-            elif m.error().code() == KafkaError._PARTITION_EOF:
-                reached[m.partition()] = m.offset()
-        if not messages:
-            if run.ends is not None and at_the_ends(consumer, reached, run.ends):
-                break
-            continue
-        outcome = copy(producer, consumer, history, messages)
-        if outcome == "committed":
-            history.put("moved", c=len(messages))
-            continue
-        # Where to go on is what the group's offsets say, whatever became of these.
-        consumer.close()
-        consumer = None
-        if outcome != "aborted":
-            producer = None
-    if consumer is not None:
-        consumer.close()
-    history.put("close")
-
-
-def member(run):
-    consumer = Consumer(
-        {
-            "bootstrap.servers": run.bootstrap,
-            "group.id": GROUP,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "partition.assignment.strategy": "range",
-            "session.timeout.ms": SESSION_MS,
-        }
-    )
-    consumer.subscribe([BANK])
-    return consumer
-
-
-def copy(producer, consumer, history, messages):
-    asked = False
-    try:
-        producer.begin_transaction()
-        last = {}
-        for m in messages:
-            producer.produce(LEDGER, f"{m.partition()}:{m.offset()}:".encode() + m.value(), partition=m.partition() % BOOKS)
-            last[m.partition()] = m.offset()
-        offsets = [TopicPartition(BANK, p, o + 1) for p, o in last.items()]
-        again(lambda: producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 15))
-        asked = True
-        again(lambda: producer.commit_transaction(15))
-        return "committed"
-    except KafkaException as error:
-        return end_badly(producer, history, error, asked)
-
-
-def at_the_ends(consumer, reached, ends):
-    mine = consumer.assignment()
-    return bool(mine) and all(reached.get(tp.partition, -1) >= ends[tp.partition] for tp in mine)
 
 
 def stable_ends(run, topic, partitions, level):
@@ -280,13 +202,9 @@ def follow(run, name, role, topic, partitions, ends_of):
 
 def bank(run):
     tellers = [threading.Thread(target=Teller(run, f"python-teller-{n}").work) for n in (1, 2)]
-    readers = [
-        threading.Thread(target=auditor, args=(run, "python-auditor")),
-        threading.Thread(
-            target=follow, args=(run, "python-bank-follower", "follower", BANK, ACCOUNTS, lambda: run.ends)
-        ),
-    ]
-    for thread in (*tellers, *readers):
+    words = (run, "python-bank-follower", "follower", BANK, ACCOUNTS, lambda: run.ends)
+    follower = threading.Thread(target=follow, args=words)
+    for thread in (*tellers, follower):
         thread.start()
     print("ready", flush=True)
     sys.stdin.readline()
@@ -297,8 +215,7 @@ def bank(run):
     sys.stdin.readline()  # until the others are done, too
     time.sleep(1)  # markers are written after their commit is answered
     run.ends = stable_ends(run, BANK, ACCOUNTS, IsolationLevel.READ_COMMITTED)
-    for thread in readers:
-        thread.join()
+    follower.join()
     print("done", flush=True)
 
 
