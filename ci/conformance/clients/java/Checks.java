@@ -717,6 +717,24 @@ public class Checks {
           b.stop();
         });
     checks.put(
+        "case_53_static_twins",
+        () -> {
+          String topic = create("java-twins", 4);
+          String[] how = {"group.instance.id", "twin", "session.timeout.ms", "30000"};
+          Member older = new Member("java-twins", topic, how);
+          shares(List.of(4), older);
+          Member younger = new Member("java-twins", topic, how);
+          until(30, "the older twin ends", () -> !older.thread.isAlive());
+          hold(
+              older.problem instanceof org.apache.kafka.common.errors.FencedInstanceIdException,
+              "the older twin: " + older.problem);
+          older.owned.clear();
+          shares(List.of(4), younger);
+          produce(topic, numbered(20, 10));
+          until(30, "all read", () -> younger.values.size() >= 20);
+          younger.stop();
+        });
+    checks.put(
         "group_commit_resume",
         () -> {
           String topic = create("java-resume", 1);
