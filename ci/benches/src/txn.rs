@@ -231,7 +231,7 @@ fn commits(addr: SocketAddr, places: &Places, topic: &str, id: &str, time: Durat
         let ends = r.client.ends(topic, &[r.partition])?;
         r.at = ends.first().context("no end")?.2;
     }
-    let (mut found, start) = (Commits::default(), Instant::now());
+    let (mut found, mut start, mut rehearsals) = (Commits::default(), Instant::now(), 5);
     while start.elapsed() < time {
         for partition in 0..SPREAD {
             producer.produce(topic, partition)?;
@@ -246,6 +246,11 @@ fn commits(addr: SocketAddr, places: &Places, topic: &str, id: &str, time: Durat
             r.given()?;
         }
         found.visible.push(sent.elapsed());
+        if rehearsals > 0 {
+            // Connections, and all that is made at its first use, are no part of a commit.
+            rehearsals -= 1;
+            (found, start) = (Commits::default(), Instant::now());
+        }
     }
     ensure!(!found.visible.is_empty(), "nothing was committed");
     Ok(found)
@@ -459,6 +464,7 @@ pub mod offsets {
 
     fn ready(addr: SocketAddr, plans: &[load::Producer]) -> Result<()> {
         let mut client = Client::connect(addr)?;
+        client.coordinators(["bench".to_string()])?;
         for f in plans.iter().flat_map(|p| &p.frames) {
             let start = Instant::now();
             while let Err(e) = committed(client.exchange(f)?) {

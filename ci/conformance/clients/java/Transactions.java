@@ -522,6 +522,24 @@ class Transactions {
           }
         });
     Checks.checks.put(
+        "case_51_a_new_member_waits_for_pending_offsets",
+        () -> {
+          String topic = Checks.create("java-txn-pending", 1);
+          Checks.produce(topic, Checks.numbered(10, 10));
+          try (var p = producer("java-txn-pending")) {
+            p.beginTransaction();
+            p.sendOffsetsToTransaction(at(topic, 6), new ConsumerGroupMetadata("java-txn-pending"));
+            var member = new Checks.Member("java-txn-pending", topic, "isolation.level", COMMITTED);
+            Checks.shares(List.of(1), member);
+            Thread.sleep(1500);
+            Checks.same(member.values, List.of(), "read before it is known where to begin");
+            p.commitTransaction();
+            Checks.until(20, "the member reads", () -> member.values.size() >= 4);
+            Checks.same(member.values, Checks.numbered(10, 10).subList(6, 10), "values from offset 6 on");
+            member.stop();
+          }
+        });
+    Checks.checks.put(
         "txn_stale_generation_refused",
         () -> {
           String topic = Checks.create("java-txn-stale", 1);
