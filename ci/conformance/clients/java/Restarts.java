@@ -8,6 +8,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
  *
  * <p>It prints {@code kill9}; whoever started it kills the broker, starts it again and answers with a line.
  */
+@SuppressWarnings("removal") // see Transactions
 public class Restarts {
   static void again() throws Exception {
     System.out.println("kill9");

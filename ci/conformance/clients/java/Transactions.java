@@ -31,6 +31,7 @@ import org.apache.kafka.common.errors.ProducerFencedException;
  * The Java client's transactions: {@link Checks} runs them. An EndTxn is answered once the outcome is
  * decided, before all markers are written, so what a commit shows is waited for.
  */
+@SuppressWarnings("removal") // of constructors that make up the metadata of a member who is not there
 class Transactions {
   static final String COMMITTED = "read_committed";
   static final String UNCOMMITTED = "read_uncommitted";
