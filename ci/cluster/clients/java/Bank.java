@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -36,6 +37,7 @@ public class Bank {
 
   static volatile boolean stop;
   static volatile Map<TopicPartition, Long> ends;
+  static volatile long auditUntil = Long.MAX_VALUE; // by System.nanoTime()
 
   interface Call {
     void run() throws Exception;
@@ -54,10 +56,10 @@ public class Bank {
     }
   }
 
-  /** A producer that has taken the transactional id; null if the tellers stop before, and it is one of theirs. */
-  static KafkaProducer<String, String> opened(ClusterLoad.History history, String id, boolean teller)
+  /** A producer that has taken the transactional id; null if it is over before. */
+  static KafkaProducer<String, String> opened(ClusterLoad.History history, String id, BooleanSupplier over)
       throws Exception {
-    while (!(teller && stop)) {
+    while (!over.getAsBoolean()) {
       var s = new StringSerializer();
       var p =
           new KafkaProducer<>(
@@ -117,7 +119,7 @@ public class Bank {
     void work() throws Exception {
       for (int number = 0; !stop; ) {
         if (producer == null) {
-          producer = opened(history, name, true);
+          producer = opened(history, name, () -> stop);
           continue;
         }
         number++;
@@ -180,7 +182,7 @@ public class Bank {
     }
 
     String asZombie(KafkaProducer<String, String> old) throws Exception {
-      producer = opened(history, name, true);
+      producer = opened(history, name, () -> stop);
       try {
         if (producer == null) return "dropped";
         again(old::commitTransaction);
@@ -211,10 +213,12 @@ public class Bank {
     var history = new ClusterLoad.History(name, "auditor", "");
     KafkaProducer<String, String> producer = null;
     KafkaConsumer<String, String> consumer = null;
-    long until = Long.MAX_VALUE;
-    while (System.nanoTime() < until) {
-      if (until == Long.MAX_VALUE && ends != null) until = System.nanoTime() + 60_000_000_000L;
-      if (producer == null) producer = opened(history, name, false);
+    BooleanSupplier over = () -> System.nanoTime() > auditUntil;
+    while (!over.getAsBoolean()) {
+      if (producer == null) {
+        producer = opened(history, name, over);
+        continue;
+      }
       if (consumer == null) consumer = member();
       String outcome;
       int count = 0;
@@ -303,6 +307,7 @@ public class Bank {
     ClusterLoad.say("produced");
     ClusterLoad.awaitLine(); // until the others are done, too
     Thread.sleep(1000); // markers are written after their commit is answered
+    auditUntil = System.nanoTime() + PATIENCE_NS;
     ends = endsNow();
     for (Thread t : auditors) t.join(120_000);
     ClusterLoad.say("done");
