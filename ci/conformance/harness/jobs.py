@@ -128,7 +128,10 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
 
 
 def restarts(client, command, broker, report, work, installer, limit=480):
-    """Kills and restarts the broker wherever the client says `kill9`, and answers `started` then."""
+    """Kills and restarts the broker wherever the client says `kill9`, and answers `started` then.
+
+    `forget` is the same, but that the coordinators' logs are lost in between.
+    """
     started = time.monotonic()
     program = None
     try:
@@ -138,8 +141,10 @@ def restarts(client, command, broker, report, work, installer, limit=480):
         program = Client(client, [*command, broker.bootstrap], env, log, stdin=True)
         deadline = started + limit
         while (line := program.line(deadline)) is not None:
-            if line.strip() == "kill9":
+            if line.strip() in ("kill9", "forget"):
                 broker.kill9()
+                if line.strip() == "forget":
+                    broker.forget_transactions()
                 broker.start()
                 program.say("started")
             else:

@@ -79,9 +79,9 @@ def main(side_by_side=4):
     os._exit(0)  # a hung check's thread must not hold the process
 
 
-def kill9():
-    """Has whoever started this program kill the broker and start it again."""
-    say("kill9")
+def kill9(word="kill9"):
+    """Has whoever started this program kill the broker and start it again; `forget`: without what coordinators know."""
+    say(word)
     if not sys.stdin.readline():
         raise AssertionError("nobody restarts the broker")
 
