@@ -9,6 +9,7 @@
 mod broker;
 mod cluster;
 mod load;
+mod offsets;
 mod raw;
 mod rows;
 mod slow;
@@ -121,7 +122,7 @@ const PARTS: &[(&str, Part)] = &[
     ("idle", rows::idle),
     ("memory", rows::memory),
     ("transactions", txn::one_broker),
-    ("offsets", txn::offsets::rates),
+    ("offsets", offsets::rates),
     ("padded", rows::padded),
     ("start", start::many_partitions),
     ("cluster-failover", cluster::failover::by_cause),

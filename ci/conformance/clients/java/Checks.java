@@ -906,7 +906,7 @@ public class Checks {
   static String where(Throwable error) {
     String at = "";
     for (StackTraceElement e : error.getStackTrace()) {
-      if (e.getFileName() != null && e.getFileName().matches("(Checks|Transactions|Restarts)[.]java")) {
+      if (e.getFileName() != null && e.getFileName().matches("(Checks|Transactions|GroupTransactions|Restarts)[.]java")) {
         at = " (" + e.getFileName().replace(".java", "") + " line " + e.getLineNumber() + ")" + at;
       }
     }

@@ -8,7 +8,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
  *
  * <p>It prints {@code kill9}; whoever started it kills the broker, starts it again and answers with a line.
  */
-@SuppressWarnings("removal") // see Transactions
+@SuppressWarnings("removal") // see GroupTransactions
 public class Restarts {
   static void again() throws Exception {
     System.out.println("kill9");
@@ -32,11 +32,11 @@ public class Restarts {
     p.abortTransaction();
     p.beginTransaction();
     Transactions.send(p, topic, 0, "with offsets");
-    p.sendOffsetsToTransaction(Transactions.at(topic, 5), new ConsumerGroupMetadata(topic));
+    p.sendOffsetsToTransaction(GroupTransactions.at(topic, 5), new ConsumerGroupMetadata(topic));
     again(); // while offsets are pending
-    Checks.same(Transactions.offset(topic, topic), -1L, "the group's offset while pending");
+    Checks.same(GroupTransactions.offset(topic, topic), -1L, "the group's offset while pending");
     p.commitTransaction();
-    Checks.until(10, "the offset follows", () -> Transactions.offset(topic, topic) == 5L);
+    Checks.until(10, "the offset follows", () -> GroupTransactions.offset(topic, topic) == 5L);
     p.beginTransaction();
     Transactions.send(p, topic, 0, "of the zombie");
     again(); // before a successor takes over what is open
