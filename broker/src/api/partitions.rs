@@ -54,7 +54,7 @@ pub(super) fn append_error(error: &AppendError) -> ResponseError {
         AppendError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
         AppendError::InvalidProducerEpoch { .. } => ResponseError::InvalidProducerEpoch,
         AppendError::DuplicateSequence(_) => ResponseError::DuplicateSequenceNumber,
-        AppendError::TransactionsUnsupported => super::produce::TRANSACTIONS_REFUSED,
+        AppendError::InvalidTxnState => super::produce::TRANSACTIONS_REFUSED,
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
             (AppendError::OutOfOrderSequence { got: 2, expected: 1 }, 45),
             (AppendError::InvalidProducerEpoch { got: 1, current: 2 }, 47),
             (AppendError::DuplicateSequence(3), 46),
-            (AppendError::TransactionsUnsupported, 48),
+            (AppendError::InvalidTxnState, 48),
         ];
         for (error, code) in codes {
             assert_eq!(append_error(&error).code(), code, "{error}");

@@ -109,7 +109,7 @@ async fn start_one(
         let partition = partitions::find(cx, topic, data.index)?;
         let acks = match terms {
             Ok(acks) => *acks,
-            Err(TRANSACTIONS_REFUSED) => return Err(AppendError::TransactionsUnsupported.into()),
+            Err(TRANSACTIONS_REFUSED) => return Err(AppendError::InvalidTxnState.into()),
             Err(code) => return Err((*code).into()),
         };
         let records = check_records(cx.api_version, data.records)?;

@@ -159,4 +159,26 @@ impl AnyGroup {
         }
         group.check_member(&caller.member_id, caller.generation).map_err(|e| e.error())
     }
+    /// As [`AnyGroup::may_commit`], for TxnOffsetCommit: of a producer that does not say which member it works for
+    /// nothing is asked (versions up to 2), and a rebalance does not bar it: the transaction's own fence does.
+    ///
+    /// # Errors
+    /// As TxnOffsetCommit has them in either protocol.
+    pub fn may_commit_in_transaction(&mut self, now: Now, caller: &Caller) -> Result<(), ResponseError> {
+        if caller.generation < 0 && caller.member_id.is_empty() && caller.instance.is_none() {
+            return Ok(());
+        }
+        let group = match self {
+            AnyGroup::Classic(group) => return group.may_commit_in_transaction(now, caller),
+            AnyGroup::Consumer(group) => group,
+        };
+        if caller.generation < 0 && group.is_deserted() {
+            return Ok(());
+        }
+        let checked = group.check_member(&caller.member_id, caller.generation).map_err(|e| e.error());
+        checked.map_err(|e| match e {
+            ResponseError::StaleMemberEpoch => ResponseError::IllegalGeneration,
+            e => e,
+        })
+    }
 }

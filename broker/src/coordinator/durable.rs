@@ -5,7 +5,9 @@
 //! taken back by a crash.
 
 use super::any::Doc;
+use super::pending::PendingOffsets;
 use super::record::{Committed, Entry, Key, Record, Value};
+use super::transaction::TransactionDoc;
 use crate::types::TopicId;
 use std::collections::BTreeMap;
 
@@ -17,6 +19,7 @@ pub type Place = (TopicId, i32);
 pub struct Kept {
     doc: Option<(Doc, usize)>,
     offsets: BTreeMap<Place, (Committed, usize)>,
+    pending: PendingOffsets,
 }
 
 impl Kept {
@@ -32,8 +35,14 @@ impl Kept {
         self.offsets.iter().map(|(place, (c, _))| (place, c))
     }
 
+    /// Offsets of transactions that are not over.
+    pub fn pending(&self) -> &PendingOffsets {
+        &self.pending
+    }
+
     fn size(&self) -> usize {
-        self.doc.as_ref().map_or(0, |(_, n)| *n) + self.offsets.values().map(|(_, n)| n).sum::<usize>()
+        let offsets: usize = self.offsets.values().map(|(_, n)| n).sum();
+        self.doc.as_ref().map_or(0, |(_, n)| *n) + offsets + self.pending.size()
     }
 }
 
@@ -49,8 +58,12 @@ struct Staging {
 #[derive(Debug, Default)]
 pub struct Durable {
     groups: BTreeMap<String, Kept>,
+    /// By transactional id, with the bytes that each takes in the log.
+    transactions: BTreeMap<String, (TransactionDoc, usize)>,
     /// Bytes of the records that would state all this.
     size: usize,
+    /// Of the last offset that was taken in.
+    order: u64,
     format: Option<(u32, String)>,
     staging: Option<Staging>,
 }
@@ -62,6 +75,10 @@ impl Durable {
 
     pub fn group(&self, id: &str) -> Option<&Kept> {
         self.groups.get(id)
+    }
+
+    pub fn transactions(&self) -> impl Iterator<Item = (&String, &TransactionDoc)> {
+        self.transactions.iter().map(|(id, (doc, _))| (id, doc))
     }
 
     pub fn size(&self) -> usize {
@@ -114,7 +131,56 @@ impl Durable {
             Key::Offset { group, topic_id, partition } => {
                 self.set_offset(group, (*topic_id, *partition), &record.value, size)
             }
+            Key::Transaction { id } => self.set_transaction(id, &record.value, size),
+            Key::PendingOffset { group, producer_id, topic_id, partition } => {
+                if let Value::Pending(pending) = &record.value {
+                    self.order += 1;
+                    let kept = self.groups.entry(group.clone()).or_default();
+                    let place = (*topic_id, *partition);
+                    if let Some(old) = kept.pending.put(*producer_id, place, self.order, pending, size) {
+                        self.size = self.size + size - old;
+                    }
+                }
+            }
+            Key::GroupTransaction { group, producer_id } => {
+                if let Value::Ended { number, commit } = &record.value {
+                    self.end_in_group(group, *producer_id, *number, *commit);
+                }
+            }
         }
+    }
+
+    fn set_transaction(&mut self, id: &str, value: &Value, size: usize) {
+        match value {
+            Value::Transaction(doc) => {
+                let old = self.transactions.insert(id.to_owned(), (doc.clone(), size));
+                self.size = self.size + size - old.map_or(0, |(_, n)| n);
+            }
+            Value::Joined { number, participants } => {
+                if let Some((doc, bytes)) = self.transactions.get_mut(id) {
+                    doc.join(*number, participants);
+                    *bytes += size;
+                    self.size += size;
+                }
+            }
+            Value::Deleted => {
+                let old = self.transactions.remove(id);
+                self.size -= old.map_or(0, |(_, n)| n);
+            }
+            _ => {}
+        }
+    }
+
+    fn end_in_group(&mut self, group: &str, producer_id: i64, number: u64, commit: bool) {
+        let Some(kept) = self.groups.get_mut(group) else { return };
+        let Some(ended) = kept.pending.end(producer_id, number) else { return };
+        self.size -= ended.size();
+        for (place, offset, order, size) in ended.counting().filter(|_| commit) {
+            kept.pending.overtake(&place, order);
+            let old = kept.offsets.insert(place, (offset, size));
+            self.size = self.size + size - old.map_or(0, |(_, n)| n);
+        }
+        self.drop_hollow(group);
     }
 
     fn set_group(&mut self, group: &str, value: &Value, size: usize) {
@@ -142,14 +208,19 @@ impl Durable {
 
     fn set_offset(&mut self, group: &str, place: Place, value: &Value, size: usize) {
         if let Value::Offset(committed) = value {
+            self.order += 1;
             let kept = self.groups.entry(group.to_owned()).or_default();
+            kept.pending.overtake(&place, self.order);
             let old = kept.offsets.insert(place, (committed.clone(), size));
             self.size = self.size + size - old.map_or(0, |(_, n)| n);
             return;
         }
         let Some(kept) = self.groups.get_mut(group) else { return };
         let hit = match value {
-            Value::Deleted => true,
+            Value::Deleted => {
+                kept.pending.overtake(&place, u64::MAX);
+                true
+            }
             Value::Expired { committed_at } => {
                 kept.offset(&place).is_some_and(|c| c.committed_at == *committed_at)
             }
@@ -163,7 +234,8 @@ impl Durable {
     }
 
     fn drop_hollow(&mut self, group: &str) {
-        if self.groups.get(group).is_some_and(|kept| kept.doc.is_none() && kept.offsets.is_empty()) {
+        let hollow = |kept: &Kept| kept.doc.is_none() && kept.offsets.is_empty() && kept.pending.is_empty();
+        if self.groups.get(group).is_some_and(hollow) {
             self.groups.remove(group);
         }
     }
@@ -179,14 +251,22 @@ impl Durable {
             let offsets = kept
                 .offsets()
                 .map(|(place, c)| Record::offset(group, place.0, place.1, Value::Offset(c.clone())));
-            doc.into_iter().chain(offsets)
+            let pending = kept.pending.all().into_iter();
+            let pending = pending.map(|(id, place, p)| Record::pending(group, id, place, p));
+            doc.into_iter().chain(offsets).chain(pending)
         });
-        format.chain(groups).collect()
+        let transactions = self.transactions();
+        let transactions =
+            transactions.map(|(id, doc)| Record::transaction(id, Value::Transaction(doc.clone())));
+        format.chain(groups).chain(transactions).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::Pending;
+    use super::super::transaction::{Init, Transaction};
+    use super::super::transactions::Participant;
     use super::*;
     use crate::types::Epoch;
     use proptest::prelude::*;
@@ -218,6 +298,29 @@ mod tests {
         Record::group(group, Value::ConsumerGroup(doc))
     }
 
+    fn pending(group: &str, producer_id: i64, partition: i32, number: u64) -> Record {
+        let Value::Offset(offset) = offset(group, partition, 100 + number as i64).value else {
+            unreachable!()
+        };
+        let pending = Pending { number, epoch: 0, overtaken: false, offset };
+        Record::pending(group, producer_id, (TopicId::default(), partition), pending)
+    }
+
+    /// Ongoing.
+    fn transaction(number: u64) -> TransactionDoc {
+        let now = Default::default();
+        let mut txn = Transaction::new(7);
+        let (ready, _) = txn.init(now, 1, None, None).unwrap();
+        let Init::Ready(producer) = ready else { unreachable!() };
+        txn.add(now, producer, vec![Participant::Group("g".into())]).unwrap();
+        TransactionDoc { number, ..txn.to_doc() }
+    }
+
+    fn sum(state: &Durable) -> usize {
+        let transactions: usize = state.transactions.values().map(|(_, n)| n).sum();
+        transactions + state.groups().values().map(Kept::size).sum::<usize>()
+    }
+
     fn snapshot(of: &Durable, id: u64) -> Vec<Entry> {
         let records = of.records();
         let end = Value::SnapshotEnd { records: records.len() as u64 };
@@ -228,13 +331,20 @@ mod tests {
 
     fn any_record() -> impl Strategy<Value = Record> {
         let group = prop_oneof![Just("a"), Just("b")];
-        (group, 0..3i32, 0..4i64, 0..7u8).prop_map(|(g, p, n, kind)| match kind {
+        (group, 0..3i32, 0..4i64, 0..12u8).prop_map(|(g, p, n, kind)| match kind {
             0 => doc(g, n as i32),
             1 => Record::group(g, Value::Forgotten),
             2 => Record::group(g, Value::Deleted),
             3 => Record::offset(g, TopicId::default(), p, Value::Deleted),
             4 => Record::offset(g, TopicId::default(), p, Value::Expired { committed_at: n }),
             5 => consumer_doc(g, n as i32),
+            6 | 7 => pending(g, n % 2, p, n as u64 / 2),
+            8 => Record::ended(g, n % 2, n as u64 / 2, p > 0),
+            9 => Record::transaction(g, Value::Transaction(transaction(n as u64))),
+            10 => {
+                let participants = vec![Participant::Partition(TopicId::default(), p)];
+                Record::transaction(g, Value::Joined { number: n as u64, participants })
+            }
             _ => offset(g, p, n),
         })
     }
@@ -263,9 +373,9 @@ mod tests {
             }
             prop_assert_eq!(plain.records(), trimmed.records());
             prop_assert_eq!(plain.records(), torn.records());
-            prop_assert_eq!(plain.size(), trimmed.size());
-            let sum: usize = plain.groups().values().map(Kept::size).sum();
-            prop_assert_eq!(plain.size(), sum);
+            for state in [&plain, &trimmed, &torn] {
+                prop_assert_eq!(state.size(), sum(state));
+            }
         }
     }
 

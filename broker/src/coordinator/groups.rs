@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Bytes of one commit: it must fit into one batch.
-const MAX_COMMIT_BYTES: usize = 12 << 20;
+pub(super) const MAX_COMMIT_BYTES: usize = 12 << 20;
 
 /// The largest batch of a slot's log, and the size of its segments.
 const SLOT_SEGMENT: u64 = 16 << 20;
@@ -217,8 +217,13 @@ impl Groups {
         self.env.entropy.uuid().to_string()
     }
 
-    pub(super) fn slot(&self, group: &str) -> Result<&Slot, ResponseError> {
-        let slot = self.slots.get(slot_of(group) as usize);
+    pub(super) fn slots(&self) -> &[Arc<Slot>] {
+        &self.slots
+    }
+
+    /// The slot of a group or of a transactional id.
+    pub(super) fn slot(&self, id: &str) -> Result<&Slot, ResponseError> {
+        let slot = self.slots.get(slot_of(id) as usize);
         slot.map(|s| &**s).ok_or(ResponseError::CoordinatorNotAvailable)
     }
 
@@ -305,9 +310,7 @@ impl Groups {
 
     /// Commits offsets, all or none. When it returns they are durable and visible (P8).
     pub async fn commit(&self, group: &str, input: CommitInput) -> Result<(), ResponseError> {
-        let bytes =
-            |(_, c): &(Place, Committed)| 400 + json_len(group) + json_len(&c.topic) + json_len(&c.metadata);
-        if input.offsets.iter().map(bytes).sum::<usize>() > MAX_COMMIT_BYTES {
+        if commit_bytes(group, &input.offsets) > MAX_COMMIT_BYTES {
             return Err(ResponseError::InvalidCommitOffsetSize);
         }
         let slot = self.slot(group)?;
@@ -328,12 +331,23 @@ impl Groups {
         group: &str,
         reader: Option<(&str, i32)>,
     ) -> Result<Vec<(Place, Committed)>, ResponseError> {
+        Ok(self.offsets_and_unstable(group, reader).await?.0)
+    }
+
+    /// As [`Groups::offsets_for`], and the places on whose offset an open transaction has yet to decide: who asks
+    /// for stable offsets is told UNSTABLE_OFFSET_COMMIT there (KIP-447).
+    pub async fn offsets_and_unstable(
+        &self,
+        group: &str,
+        reader: Option<(&str, i32)>,
+    ) -> Result<(Vec<(Place, Committed)>, BTreeSet<Place>), ResponseError> {
         let read = |s: &mut Serving| {
             if let (Some((member, epoch)), Some(AnyGroup::Consumer(group))) = (reader, s.group(group)) {
                 group.check_member(member, epoch).map_err(|e| e.error())?;
             }
-            let kept = s.durable().group(group).into_iter();
-            Ok(kept.flat_map(|k| k.offsets()).map(|(place, c)| (*place, c.clone())).collect())
+            let Some(kept) = s.durable().group(group) else { return Ok(Default::default()) };
+            let offsets = kept.offsets().map(|(place, c)| (*place, c.clone())).collect();
+            Ok((offsets, kept.pending().places().copied().collect()))
         };
         let slot = self.slot(group)?;
         let (epoch, offsets) = slot.with(|s, _| read(s))?;
@@ -407,6 +421,13 @@ impl Groups {
         };
         self.slots.iter().filter_map(of_slot).flatten().collect()
     }
+}
+
+/// At least as many bytes as the offsets of one commit take in the log.
+pub(super) fn commit_bytes(group: &str, offsets: &[(Place, Committed)]) -> usize {
+    let bytes =
+        |(_, c): &(Place, Committed)| 500 + json_len(group) + json_len(&c.topic) + json_len(&c.metadata);
+    offsets.iter().map(bytes).sum()
 }
 
 /// Kafka takes any group id but the empty one; for offsets alone even that.

@@ -59,15 +59,28 @@ fn nonsense(slot: u32, entry: &Entry) -> Option<String> {
             Key::Group { .. },
             Value::Group(_) | Value::ConsumerGroup(_) | Value::Forgotten | Value::Deleted,
         )
-        | (Key::Offset { .. }, Value::Offset(_) | Value::Deleted | Value::Expired { .. }) => {}
+        | (Key::Offset { .. }, Value::Offset(_) | Value::Deleted | Value::Expired { .. })
+        | (Key::Transaction { .. }, Value::Transaction(_) | Value::Joined { .. } | Value::Deleted)
+        | (Key::PendingOffset { .. }, Value::Pending(_))
+        | (Key::GroupTransaction { .. }, Value::Ended { .. }) => {}
         _ => return Some("has a value that does not go with its key".into()),
     }
     // A negative offset is no nonsense: Kafka takes any, and kafkajs resets a group by committing -1 or -2.
     match &record.key {
-        Key::Group { group } | Key::Offset { group, .. } if slot_of(group) != slot => {
+        Key::Group { group }
+        | Key::Offset { group, .. }
+        | Key::PendingOffset { group, .. }
+        | Key::GroupTransaction { group, .. }
+            if slot_of(group) != slot =>
+        {
             Some(format!("is of group {group:?}, which belongs into slot {}", slot_of(group)))
         }
-        Key::Offset { partition, .. } if *partition < 0 => Some(format!("is of partition {partition}")),
+        Key::Transaction { id } if slot_of(id) != slot => {
+            Some(format!("is of transactional id {id:?}, which belongs into slot {}", slot_of(id)))
+        }
+        Key::Offset { partition, .. } | Key::PendingOffset { partition, .. } if *partition < 0 => {
+            Some(format!("is of partition {partition}"))
+        }
         _ => None,
     }
 }
@@ -127,7 +140,8 @@ fn block(number: u64, content: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::consumer::ConsumerGroup;
-    use super::super::record::{encode, Committed, Record};
+    use super::super::record::{encode, Committed, Pending, Record};
+    use super::super::transaction::Transaction;
     use super::*;
     use crate::types::Epoch;
 
@@ -151,6 +165,9 @@ mod tests {
     #[test]
     fn what_a_coordinator_writes_is_sound() {
         let format = Record::slot(Value::Format { slots: SLOTS, hash: HASH.into() });
+        let txn = Transaction::new(7).to_doc();
+        let Value::Offset(offset) = commit("g", 0, 1).value else { unreachable!() };
+        let pending = Pending { number: 1, epoch: 0, overtaken: false, offset };
         let consumer = Value::ConsumerGroup(ConsumerGroup::after(3, Some(1)).to_doc());
         let all = [
             format,
@@ -158,6 +175,11 @@ mod tests {
             commit("g", 0, -1),
             Record::group("g", consumer),
             Record::group("g", Value::Deleted),
+            Record::transaction("g", Value::Transaction(txn)),
+            Record::transaction("g", Value::Joined { number: 1, participants: Vec::new() }),
+            Record::transaction("g", Value::Deleted),
+            Record::pending("g", 7, (TopicId::default(), 0), pending),
+            Record::ended("g", 7, 1, true),
         ];
         assert_eq!(judge(slot_of("g"), &all), None);
     }
@@ -168,6 +190,8 @@ mod tests {
         let cases = [
             (commit("g", -1, 7), "partition -1"),
             (Record::group("g", Value::SnapshotBegin), "does not go with its key"),
+            (Record::transaction("g", Value::Forgotten), "does not go with its key"),
+            (Record::group("g", Value::Ended { number: 1, commit: true }), "does not go with its key"),
             (Record::slot(Value::Format { slots: 3, hash: HASH.into() }), "over 3 slots"),
         ];
         for (wrong, what) in cases {
@@ -176,6 +200,8 @@ mod tests {
         }
         let other = judge((slot + 1) % SLOTS, &[commit("g", 0, 1)]).unwrap();
         assert!(other.contains("belongs into slot"), "{other}");
+        let other = judge((slot + 1) % SLOTS, &[Record::transaction("g", Value::Deleted)]).unwrap();
+        assert!(other.contains("transactional id \"g\", which belongs into slot"), "{other}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Coordinators: groups with their offsets, and producer ids.
+//! Coordinators: groups with their offsets, transactions, and producer ids.
 //!
 //! # Why groups lie in slots with a log each
 //!
@@ -19,7 +19,9 @@
 //! a takeover makes anybody rebalance. What is not kept: ids promised to members that never joined, who is
 //! in the middle of joining, and how much of a session timeout has passed.
 //!
-//! There are two protocols, each a state machine of its own: the classic one, in which a member assigns
+//! Transactional ids lie in the same slots and logs ([`transaction`], [`transactions`]).
+//!
+//! There are two protocols of groups, each a state machine of its own: the classic one, in which a member assigns
 //! ([`group`]), and that of KIP-848, in which the coordinator does ([`consumer`]).
 
 pub(crate) mod hex;
@@ -31,12 +33,15 @@ mod durable;
 pub mod group;
 mod groups;
 pub mod inspect;
+mod pending;
 mod producer_ids;
 mod record;
 mod serving;
 mod settings;
 mod slot;
 mod slot_log;
+pub mod transaction;
+pub mod transactions;
 
 #[cfg(test)]
 mod fake_log;
@@ -50,6 +55,7 @@ pub use producer_ids::{ProducerIdError, ProducerIds};
 pub use record::{Committed, MAX_GROUP_BYTES};
 pub use serving::CommitInput;
 pub use settings::GroupSettings;
+pub use transactions::Transactions;
 
 /// How many slots there are. Part of the format: every slot's log says it, and one that says otherwise is
 /// not loaded.
@@ -58,7 +64,7 @@ pub use crate::cluster::SLOTS;
 /// The hash that spreads group ids over slots. Part of the format, too.
 pub const HASH: &str = "crc32c";
 
-/// The slot of a group.
-pub fn slot_of(group: &str) -> u32 {
-    crc32c::crc32c(group.as_bytes()) % SLOTS
+/// The slot of a group or of a transactional id.
+pub fn slot_of(id: &str) -> u32 {
+    crc32c::crc32c(id.as_bytes()) % SLOTS
 }

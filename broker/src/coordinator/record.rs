@@ -17,6 +17,8 @@
 
 use super::consumer::ConsumerDoc;
 use super::group::GroupDoc;
+use super::transaction::{self, TransactionDoc};
+use super::transactions::Participant;
 use crate::types::{Epoch, Offset, TopicId};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
@@ -47,6 +49,22 @@ pub enum Key {
         topic_id: TopicId,
         partition: i32,
     },
+    /// A transactional id. What wrote logs before knew none, nor the two below.
+    Transaction {
+        id: String,
+    },
+    /// An offset of a transaction that is open in a group.
+    PendingOffset {
+        group: String,
+        producer_id: i64,
+        topic_id: TopicId,
+        partition: i32,
+    },
+    /// A producer's transaction in a group.
+    GroupTransaction {
+        group: String,
+        producer_id: i64,
+    },
 }
 
 /// What is now so.
@@ -69,7 +87,8 @@ pub enum Value {
     ConsumerGroup(ConsumerDoc),
     /// Of [`Key::Group`]: the document is gone, the offsets stay.
     Forgotten,
-    /// Of [`Key::Group`]: the group and all its offsets are gone. Of [`Key::Offset`]: the offset is.
+    /// Of [`Key::Group`]: the group and all its offsets are gone. Of [`Key::Offset`]: the offset is. Of
+    /// [`Key::Transaction`]: the id is.
     Deleted,
     /// Of [`Key::Offset`].
     Offset(Committed),
@@ -78,6 +97,31 @@ pub enum Value {
     Expired {
         committed_at: i64,
     },
+    /// Of [`Key::Transaction`].
+    Transaction(TransactionDoc),
+    /// Of [`Key::Transaction`]: these take part, too, in the open transaction of this number.
+    Joined {
+        number: u64,
+        participants: Vec<Participant>,
+    },
+    /// Of [`Key::PendingOffset`].
+    Pending(Pending),
+    /// Of [`Key::GroupTransaction`]: the transaction of this number is over, and its offsets with it.
+    Ended {
+        number: u64,
+        commit: bool,
+    },
+}
+
+/// An offset that counts once its transaction has committed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    pub number: u64,
+    /// That the producer wrote under.
+    pub epoch: i16,
+    /// A later commit or deletion has had its effect; this one will have none.
+    pub overtaken: bool,
+    pub offset: Committed,
 }
 
 /// A committed offset.
@@ -114,19 +158,42 @@ impl Record {
         Record { key: Key::Slot, value }
     }
 
+    pub fn transaction(id: &str, value: Value) -> Self {
+        Record { key: Key::Transaction { id: id.to_owned() }, value }
+    }
+
+    pub fn pending(group: &str, producer_id: i64, place: (TopicId, i32), pending: Pending) -> Self {
+        let (topic_id, partition) = place;
+        let key = Key::PendingOffset { group: group.to_owned(), producer_id, topic_id, partition };
+        Record { key, value: Value::Pending(pending) }
+    }
+
+    pub fn ended(group: &str, producer_id: i64, number: u64, commit: bool) -> Self {
+        let key = Key::GroupTransaction { group: group.to_owned(), producer_id };
+        Record { key, value: Value::Ended { number, commit } }
+    }
+
     /// At least as many bytes as it takes in the log.
     pub fn rough_size(&self) -> usize {
         let key = match &self.key {
             Key::Slot => 0,
-            Key::Group { group } | Key::Offset { group, .. } => json_len(group),
+            Key::Group { group }
+            | Key::Offset { group, .. }
+            | Key::PendingOffset { group, .. }
+            | Key::GroupTransaction { group, .. } => json_len(group),
+            Key::Transaction { id } => json_len(id),
         };
         let value = match &self.value {
             Value::Group(doc) => doc.rough_size(),
             Value::ConsumerGroup(doc) => doc.rough_size(),
-            Value::Offset(committed) => json_len(&committed.topic) + json_len(&committed.metadata),
+            Value::Offset(committed) | Value::Pending(Pending { offset: committed, .. }) => {
+                json_len(&committed.topic) + json_len(&committed.metadata)
+            }
+            Value::Transaction(doc) => doc.rough_size(),
+            Value::Joined { participants, .. } => transaction::rough_size(participants),
             _ => 0,
         };
-        400 + key + value
+        500 + key + value
     }
 }
 
@@ -357,9 +424,22 @@ mod tests {
                 committed_at: i64::MIN,
                 expires_at: Some(i64::MIN),
             };
+            let mut txn = crate::coordinator::transaction::Transaction::new(i64::MIN).to_doc();
+            (txn.previous_id, txn.next_id) = (Some(i64::MIN), Some(i64::MIN));
+            (txn.number, txn.updated_at, txn.started_at) = (u64::MAX, i64::MIN, Some(i64::MIN));
+            (txn.last_epoch, txn.timeout_ms) = (i16::MIN, i32::MIN);
+            let part = Participant::Partition(TopicId::default(), i32::MIN);
+            txn.participants = [part, Participant::Group(text.clone())].into();
+            let participants = txn.participants.iter().cloned().collect();
+            let pending =
+                Pending { number: u64::MAX, epoch: i16::MIN, overtaken: false, offset: offset.clone() };
             let records = [
                 Record::group(text, Value::Group(doc.clone())),
                 Record::offset(text, TopicId::default(), i32::MIN, Value::Offset(offset)),
+                Record::transaction(text, Value::Transaction(txn)),
+                Record::transaction(text, Value::Joined { number: u64::MAX, participants }),
+                Record::pending(text, i64::MIN, (TopicId::default(), i32::MIN), pending),
+                Record::ended(text, i64::MIN, u64::MAX, false),
             ];
             let (_, sizes) = encode(Epoch(u32::MAX), Some(u64::MAX), 0, &records).unwrap();
             for (record, size) in records.iter().zip(sizes) {

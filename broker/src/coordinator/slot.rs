@@ -17,7 +17,7 @@ use super::settings::GroupSettings;
 use super::slot_log::{LogError, Pending, SlotLog};
 use super::{Topics, HASH, SLOTS};
 use crate::rt::Clock;
-use crate::types::{Epoch, Offset};
+use crate::types::{Epoch, Offset, TopicId};
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -73,6 +73,8 @@ pub struct Slot {
     clockwork: Arc<Notify>,
     trim: Notify,
     stop: Notify,
+    /// Something for the driver of transactions: an outcome was decided, or the serving ended.
+    news: Notify,
 }
 
 impl Slot {
@@ -96,6 +98,7 @@ impl Slot {
             clockwork: Arc::new(Notify::new()),
             trim: Notify::new(),
             stop: Notify::new(),
+            news: Notify::new(),
         })
     }
 
@@ -131,6 +134,9 @@ impl Slot {
         if serving.next_deadline() != before {
             self.clockwork.notify_one();
         }
+        if serving.take_news() {
+            self.news.notify_one();
+        }
         Ok((serving.epoch, result))
     }
 
@@ -161,6 +167,15 @@ impl Slot {
             Ok(Ok(_)) | Ok(Err(LogError::NotLeader)) => Err(ResponseError::NotCoordinator),
             Ok(Err(_)) | Err(_) => Err(ResponseError::CoordinatorNotAvailable),
         }
+    }
+
+    /// Returns when the driver of transactions may have something to do, or something to stop. For it alone.
+    pub async fn news(&self) {
+        self.news.notified().await
+    }
+
+    pub fn topic_exists(&self, id: TopicId) -> bool {
+        self.topics.exists(id)
     }
 
     // ---- life ----
@@ -226,6 +241,7 @@ impl Slot {
         let before = std::mem::replace(&mut *self.phase.lock(), to);
         if let Phase::Serving(serving) = before {
             serving.end(told);
+            self.news.notify_one();
         }
     }
 
@@ -250,6 +266,7 @@ impl Slot {
         }
         self.growth.lock().bytes = bytes;
         *self.phase.lock() = Phase::Serving(serving);
+        self.news.notify_one();
         Ok(bounds.epoch)
     }
 

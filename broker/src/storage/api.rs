@@ -1,5 +1,6 @@
 //! What callers say to a partition, and what they get back.
 
+use super::transactions::Aborted;
 use crate::config::TopicConfig;
 use crate::types::{Epoch, Offset, TopicId};
 use bytes::Bytes;
@@ -104,8 +105,8 @@ pub enum AppendError {
     InvalidProducerEpoch { got: i16, current: i16 },
     #[error("sequence {0} was appended before, too long ago to say where")]
     DuplicateSequence(i32),
-    #[error("transactions are not served")]
-    TransactionsUnsupported,
+    #[error("no transaction of the producer is open here, or one is")]
+    InvalidTxnState,
 }
 
 /// What a client may see of a partition. Obtained only under a live lease.
@@ -143,6 +144,9 @@ pub struct ReadOk {
     /// Whole batches; the first holds `from` unless that lies in a hole.
     pub records: Bytes,
     pub marks: Marks,
+    /// The aborted transactions that have something in `records`, by first offset. None unless the read went up to the last
+    /// stable offset.
+    pub aborted: Vec<Aborted>,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -155,6 +159,19 @@ pub enum ReadError {
     Corrupt(Offset),
     #[error("the volume failed: {0}")]
     Storage(String),
+}
+
+/// A producer as DescribeProducers shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveProducer {
+    pub id: i64,
+    pub epoch: i16,
+    /// -1 if nothing is remembered, as with the two that follow.
+    pub last_sequence: i32,
+    /// Milliseconds since the epoch.
+    pub last_timestamp: i64,
+    pub coordinator_epoch: i32,
+    pub transaction_start: Option<Offset>,
 }
 
 /// A record found by timestamp.

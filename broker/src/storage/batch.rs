@@ -192,8 +192,8 @@ pub fn validate(records: &Bytes, config: &TopicConfig, now: i64) -> Result<Heade
     if h.codec() > 4 {
         return Err(AppendError::UnsupportedCompression(h.codec()));
     }
-    if h.is_transactional() {
-        return Err(AppendError::TransactionsUnsupported);
+    if h.is_transactional() && !h.has_producer() {
+        return invalid("a transactional batch without a producer id".into());
     }
     if h.has_producer() && (h.base_sequence < 0 || h.producer_epoch < 0) {
         return invalid(format!("producer {} without a sequence", h.producer_id));

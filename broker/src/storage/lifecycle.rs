@@ -186,6 +186,8 @@ impl Partition {
             token,
             log_start: manifest.log_start,
             hwm: end,
+            lso: manifest.log_start,
+            aborted: producers.aborted(),
             segments: Arc::new(segments),
             active: active.clone(),
             active_end,

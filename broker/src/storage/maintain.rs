@@ -39,12 +39,13 @@ impl Partition {
             (None, Some(s)) => (s.name(), s.end_pos, s.max_timestamp, s.first_timestamp, None),
             (None, None) => return None,
         };
-        let producers = {
+        let (producers, aborted) = {
             let mut state = self.state.lock();
             let Life::Leading(leader) = &mut state.life else { return None };
             let expiry = i64::try_from(self.shared.config.producer_expiry.as_millis()).unwrap_or(i64::MAX);
             leader.producers.expire(self.shared.clock.wall_ms().saturating_sub(expiry), log.end);
-            leader.producers.durable(log.end)
+            leader.producers.prune(self.view.load().as_ref().map_or(Offset::ZERO, |v| v.log_start));
+            (leader.producers.durable(log.end), leader.producers.durably_aborted(log.end))
         };
         let snapshot = ProducerSnapshot {
             format: FORMAT,
@@ -52,6 +53,7 @@ impl Partition {
             epoch: inc.epoch,
             offset: log.end,
             producers,
+            aborted,
         };
         let checkpoint = Checkpoint {
             format: FORMAT,
@@ -64,7 +66,7 @@ impl Partition {
             first_timestamp,
             damage: Vec::new(),
             closed: log.closed.clone(),
-            has_producers: !snapshot.producers.is_empty(),
+            has_producers: !snapshot.is_empty(),
         };
         inc.newest_checkpoint.fetch_max(checkpoint.offset.0, Relaxed);
         Some(Prepared { checkpoint, snapshot, index })
@@ -109,7 +111,7 @@ impl Partition {
         }
         meta.checkpointed = prepared.checkpoint.offset;
         // An older snapshot would be believed, so one that says "none" takes its place.
-        let has_snapshot = meta.has_snapshot || !prepared.snapshot.producers.is_empty();
+        let has_snapshot = meta.has_snapshot || !prepared.snapshot.is_empty();
         meta.has_snapshot = has_snapshot;
         let Prepared { mut checkpoint, snapshot, index } = prepared;
         checkpoint.has_producers = has_snapshot;
@@ -237,21 +239,22 @@ impl Partition {
 
     /// Writes what is known of producers at the high watermark.
     async fn snapshot_producers(&self, inc: &Incarnation, meta: &mut MetaWriter) -> Result<(), Failure> {
-        let (offset, producers) = {
+        let (offset, producers, aborted) = {
             let state = self.state.lock();
             let (Life::Leading(leader), Some(view)) = (&state.life, self.view.load_full()) else {
                 return Err(Failure::Fenced);
             };
-            (view.hwm, leader.producers.durable(view.hwm))
+            (view.hwm, leader.producers.durable(view.hwm), leader.producers.durably_aborted(view.hwm))
         };
-        if meta.has_snapshot || !producers.is_empty() {
-            let snapshot = ProducerSnapshot {
-                format: FORMAT,
-                topic_id: self.spec.topic_id,
-                epoch: inc.epoch,
-                offset,
-                producers,
-            };
+        let snapshot = ProducerSnapshot {
+            format: FORMAT,
+            topic_id: self.spec.topic_id,
+            epoch: inc.epoch,
+            offset,
+            producers,
+            aborted,
+        };
+        if meta.has_snapshot || !snapshot.is_empty() {
             let (v, dir, nonce) =
                 (self.shared.volume.clone(), self.spec.dir.clone(), self.shared.entropy.u64());
             let (name, bytes) = (names::producers(inc.epoch), docs::encode(&snapshot));

@@ -41,12 +41,14 @@ pub mod records;
 pub mod recovery;
 pub mod scan;
 mod segment;
+pub mod transactions;
 pub mod verify;
 
 pub use api::*;
 pub use engine::Engine;
 pub use partition::{Partition, WatchGuard};
 pub use queue::Ticket;
+pub use transactions::{Aborted, Marker, MarkerError, Question};
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use super::engine::Shared;
 use super::guarded::Failure;
 use super::queue::Leader;
 use super::segment::{Active, Segment};
+use super::transactions::Aborted;
 use crate::config::TopicConfig;
 use crate::types::{Epoch, Offset, Pos};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -40,6 +41,10 @@ pub(super) struct View {
     pub token: u64,
     pub log_start: Offset,
     pub hwm: Offset,
+    /// The high watermark, or where the oldest transaction begins that has no durable marker.
+    pub lso: Offset,
+    /// By last offset; what lies past the marks is not to be shown.
+    pub aborted: Arc<parking_lot::RwLock<Vec<Aborted>>>,
     /// Closed segments by base offset.
     pub segments: Arc<Vec<Arc<Segment>>>,
     pub active: Option<Arc<Active>>,
@@ -55,7 +60,7 @@ impl View {
             since: self.since,
             log_start: self.log_start,
             hwm: self.hwm,
-            lso: self.hwm,
+            lso: self.lso,
         }
     }
 
@@ -348,9 +353,10 @@ impl Partition {
             let (Life::Leading(leader), Some(old)) = (&mut state.life, self.view.load_full()) else {
                 return false;
             };
-            let new = change(&old);
+            let mut new = change(&old);
+            new.lso = leader.stable(new.hwm, new.log_start);
             assert!(
-                old.hwm <= new.hwm && old.log_start <= new.log_start,
+                old.hwm <= new.hwm && old.lso <= new.lso && old.log_start <= new.log_start,
                 "the marks of {} would go back",
                 self.spec.dir
             );
@@ -490,7 +496,8 @@ impl Partition {
         }
     }
 
-    pub(super) fn lead_with(&self, state: &mut State, leader: Leader, view: View) {
+    pub(super) fn lead_with(&self, state: &mut State, mut leader: Leader, mut view: View) {
+        view.lso = leader.stable(view.hwm, view.log_start);
         self.leo.store(leader.next.0, Relaxed);
         self.shown.fetch_max(view.hwm.0, Relaxed);
         self.end_stall(state);

@@ -8,11 +8,14 @@
 //! not durable yet are remembered on top of these, so that a crash can't shrink the window.
 
 use super::batch::{sequence_plus, Header};
+use super::transactions::{self, Aborted, Marker, MarkerError, Open, Standing, Verdict};
 use super::AppendError;
 use crate::reached;
 use crate::types::Offset;
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Batches remembered per producer.
 const WINDOW: usize = 5;
@@ -29,7 +32,7 @@ pub struct Remembered {
     pub timestamp: i64,
 }
 
-/// One producer's recent batches, oldest first. Never empty.
+/// One producer's recent batches, oldest first, and its transactions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Producer {
     pub id: i64,
@@ -40,25 +43,121 @@ pub struct Producer {
     /// one: what it sent before was never here, or is forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<(i16, i32)>,
+    #[serde(default, skip_serializing_if = "Standing::is_default")]
+    pub standing: Standing,
+    /// What `standing` was before the batch or marker at an offset that may not be durable, oldest first.
+    #[serde(skip)]
+    before: VecDeque<(Offset, Standing)>,
+}
+
+impl Producer {
+    fn new(id: i64, now: i64) -> Producer {
+        let (batches, before) = (VecDeque::with_capacity(WINDOW), VecDeque::new());
+        Producer { id, batches, seen: now, began: None, standing: Standing::default(), before }
+    }
+
+    /// The highest epoch that a batch or a marker had; -1 if there was none.
+    pub fn epoch(&self) -> i16 {
+        self.batches.back().map_or(-1, |b| b.epoch).max(self.standing.epoch)
+    }
+
+    fn set_standing(&mut self, at: Offset, durable_end: Offset, standing: Standing) {
+        while self.before.front().is_some_and(|(at, _)| *at < durable_end) {
+            self.before.pop_front();
+        }
+        self.before.push_back((at, std::mem::replace(&mut self.standing, standing)));
+    }
+
+    fn standing_at(&self, end: Offset) -> Standing {
+        self.before.iter().find(|(at, _)| *at >= end).map_or(self.standing, |(_, before)| *before)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Producers {
     by_id: BTreeMap<i64, Producer>,
+    /// Transactions by first offset, with that of their marker: those that hold the last stable offset back.
+    unstable: BTreeMap<Offset, Option<Offset>>,
+    /// By last offset. Shared with the views that readers have.
+    aborted: Arc<RwLock<Vec<Aborted>>>,
 }
 
 impl Producers {
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.by_id.is_empty() && self.aborted.read().is_empty()
     }
 
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    pub fn restore(producers: Vec<Producer>) -> Producers {
-        let by_id = producers.into_iter().filter(|p| !p.batches.is_empty()).map(|p| (p.id, p)).collect();
-        Producers { by_id }
+    pub fn restore(producers: Vec<Producer>, aborted: Vec<Aborted>) -> Producers {
+        let by_id: BTreeMap<i64, Producer> = producers.into_iter().map(|p| (p.id, p)).collect();
+        let unstable = by_id.values().filter_map(|p| Some((p.standing.open?.first, None))).collect();
+        Producers { by_id, unstable, aborted: Arc::new(RwLock::new(aborted)) }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Producer> {
+        self.by_id.values()
+    }
+
+    pub fn aborted(&self) -> Arc<RwLock<Vec<Aborted>>> {
+        self.aborted.clone()
+    }
+
+    pub fn standing(&self, id: i64) -> Standing {
+        self.by_id.get(&id).map(|p| p.standing).unwrap_or_default()
+    }
+
+    /// The first offset of the oldest transaction that has no marker below `end`. What has one is asked for no more: `end`
+    /// must not go back.
+    pub fn first_unstable(&mut self, end: Offset) -> Option<Offset> {
+        while let Some(first) = self.unstable.first_entry() {
+            if first.get().is_none_or(|marker| marker >= end) {
+                return Some(*first.key());
+            }
+            first.remove();
+        }
+        None
+    }
+
+    pub fn judge_marker(&self, m: &Marker) -> Result<Verdict, MarkerError> {
+        let p = self.by_id.get(&m.producer_id);
+        transactions::judge(m, &self.standing(m.producer_id), p.map_or(-1, Producer::epoch))
+    }
+
+    /// Remembers a marker that got the offset `at`.
+    pub fn record_marker(&mut self, m: &Marker, at: Offset, now: i64, durable_end: Offset) {
+        let p = self.by_id.entry(m.producer_id).or_insert_with(|| Producer::new(m.producer_id, now));
+        p.seen = now;
+        let ended = p.standing.open;
+        let standing = Standing {
+            epoch: m.producer_epoch,
+            coordinator_epoch: m.coordinator_epoch,
+            open: None,
+            marker: Some(at),
+        };
+        p.set_standing(at, durable_end, standing);
+        let Some(open) = ended else { return };
+        self.unstable.insert(open.first, Some(at));
+        if !m.commit {
+            let stable = self.unstable.iter().find(|(_, marker)| marker.is_none()).map(|(first, _)| *first);
+            let stable = stable.unwrap_or(at.plus(1));
+            let aborted = Aborted { producer_id: m.producer_id, first: open.first, last: at, stable };
+            self.aborted.write().push(aborted);
+        }
+    }
+
+    /// Forgets aborted transactions that lie wholly below the log's start.
+    pub fn prune(&self, log_start: Offset) {
+        let mut aborted = self.aborted.write();
+        let gone = aborted.partition_point(|a| a.last < log_start);
+        aborted.drain(..gone);
+    }
+
+    /// The aborted transactions whose marker is durable when the log is so up to `end`.
+    pub fn durably_aborted(&self, end: Offset) -> Vec<Aborted> {
+        self.aborted.read().iter().take_while(|a| a.last < end).copied().collect()
     }
 
     /// Judges a batch that a client sent. `Ok(Some(_))`: it is in the log already, there. `Ok(None)`: append
@@ -70,17 +169,19 @@ impl Producers {
         // Nothing is known of the producer (never seen, expired, or its records were deleted): Kafka takes any
         // sequence then (KIP-360).
         let Some(producer) = self.by_id.get(&h.producer_id) else { return Ok(None) };
-        let Some(last) = producer.batches.back() else { return Ok(None) };
         let (first, end) = (h.base_sequence, h.last_sequence());
-        if h.producer_epoch < last.epoch {
-            return Err(AppendError::InvalidProducerEpoch { got: h.producer_epoch, current: last.epoch });
+        let current = producer.epoch();
+        if h.producer_epoch < current {
+            return Err(AppendError::InvalidProducerEpoch { got: h.producer_epoch, current });
         }
-        if h.producer_epoch > last.epoch {
+        // Under an epoch that a marker began, nothing was sent yet.
+        let last = producer.batches.back().filter(|last| last.epoch == h.producer_epoch);
+        let Some(last) = last else {
             return match first {
                 0 => Ok(None),
                 got => Err(AppendError::OutOfOrderSequence { got, expected: 0 }),
             };
-        }
+        };
         // All that is remembered, and not the last five only: what is further back is here because it is not durable
         // yet, and its repetition must wait for that as the first try does. Clients take DUPLICATE_SEQUENCE_NUMBER,
         // which nothing waits for, for an acknowledgement.
@@ -110,18 +211,22 @@ impl Producers {
         Err(AppendError::OutOfOrderSequence { got: first, expected })
     }
 
-    /// Remembers a batch that got `base`. `durable_end`: everything below it is on the volume.
-    pub fn record(&mut self, h: &Header, base: Offset, now: i64, durable_end: Offset) {
+    /// Remembers a batch that got `base`. `durable_end`: everything below it is on the volume. `number`: which transaction it
+    /// begins, if it begins one and that is known.
+    pub fn record(&mut self, h: &Header, base: Offset, now: i64, durable_end: Offset, number: Option<u64>) {
         if !h.has_producer() {
             return;
         }
         let p = self.by_id.entry(h.producer_id).or_insert_with(|| Producer {
-            id: h.producer_id,
-            batches: VecDeque::with_capacity(WINDOW),
-            seen: now,
             began: (h.base_sequence != 0).then_some((h.producer_epoch, h.base_sequence)),
+            ..Producer::new(h.producer_id, now)
         });
         p.seen = now;
+        if h.is_transactional() && p.standing.open.is_none() {
+            let open = Some(Open { first: base, epoch: h.producer_epoch, number });
+            p.set_standing(base, durable_end, Standing { open, ..p.standing });
+            self.unstable.insert(base, None);
+        }
         p.batches.push_back(Remembered {
             epoch: h.producer_epoch,
             first_sequence: h.base_sequence,
@@ -145,14 +250,21 @@ impl Producers {
             }
             let extra = p.batches.len().saturating_sub(WINDOW);
             p.batches.drain(..extra);
-            (!p.batches.is_empty()).then_some(p)
+            p.standing = p.standing_at(end);
+            p.before.clear();
+            (!p.batches.is_empty() || !p.standing.is_default()).then_some(p)
         };
         self.by_id.values().filter_map(cut).collect()
     }
 
-    /// Forgets producers that were silent since `before` (wall ms) and have nothing past `durable_end`.
+    /// Forgets producers that were silent since `before` (wall ms), unless they have something past `durable_end` or a
+    /// transaction open.
     pub fn expire(&mut self, before: i64, durable_end: Offset) {
-        let busy = |p: &Producer| p.batches.back().is_some_and(|b| b.last >= durable_end);
+        let busy = |p: &Producer| {
+            p.standing.open.is_some()
+                || p.batches.back().is_some_and(|b| b.last >= durable_end)
+                || p.before.back().is_some_and(|(at, _)| *at >= durable_end)
+        };
         self.by_id.retain(|_, p| p.seen >= before || busy(p));
     }
 }
@@ -170,7 +282,7 @@ mod tests {
     fn feed(p: &mut Producers, epoch: i16, seq: i32, n: i32, at: i64) {
         let h = head(epoch, seq, n);
         assert_eq!(p.judge(&h), Ok(None));
-        p.record(&h, Offset(at), 0, Offset(at));
+        p.record(&h, Offset(at), 0, Offset(at), None);
     }
 
     #[test]
@@ -212,7 +324,7 @@ mod tests {
     fn a_retry_of_what_is_not_durable_waits_however_far_back_it_is() {
         let mut p = Producers::default();
         for i in 0..9 {
-            p.record(&head(0, i, 1), Offset(i as i64), 0, Offset(0));
+            p.record(&head(0, i, 1), Offset(i as i64), 0, Offset(0), None);
         }
         for i in 0..9 {
             assert_eq!(p.judge(&head(0, i, 1)).unwrap().unwrap().base, Offset(i as i64));
@@ -253,7 +365,7 @@ mod tests {
         }
         for i in 5..10 {
             let h = head(0, i, 1);
-            p.record(&h, Offset(i as i64), 0, Offset(5));
+            p.record(&h, Offset(i as i64), 0, Offset(5), None);
         }
         let d = p.durable(Offset(5));
         assert_eq!(d[0].batches.iter().map(|b| b.base.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
@@ -277,7 +389,7 @@ mod tests {
                 let h = head(0, seq, n);
                 if let Ok(None) = p.judge(&h) {
                     prop_assert!(next.is_none_or(|x| x == seq));
-                    p.record(&h, Offset(at), 0, Offset(at));
+                    p.record(&h, Offset(at), 0, Offset(at), None);
                     next = Some(seq + n);
                     at += n as i64;
                 }

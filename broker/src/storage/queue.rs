@@ -9,7 +9,9 @@ use super::batch::{self, Header};
 use super::committer;
 use super::partition::{Incarnation, Life, Partition, Unavailable};
 use super::producers::Producers;
+use super::transactions::{self, Marker, MarkerError, Question, Verdict, Verifications};
 use crate::config::TopicConfig;
+use crate::reached;
 use crate::types::Offset;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -41,6 +43,7 @@ pub(super) struct Leader {
     pub inc: Arc<Incarnation>,
     pub next: Offset,
     pub producers: Producers,
+    pub verifications: Verifications,
     pub queue: VecDeque<Pending>,
     pub queued_bytes: u64,
     pub committing: bool,
@@ -62,6 +65,8 @@ pub struct Ticket {
     done: Option<oneshot::Receiver<Result<(), AppendError>>>,
     until: Instant,
 }
+
+type Done = oneshot::Receiver<Result<(), AppendError>>;
 
 /// What a waiter waits longer than the watchdog, which knows better what went wrong.
 const BEYOND_WATCHDOG: Duration = Duration::from_millis(500);
@@ -181,11 +186,15 @@ impl Partition {
             }
             Ok(None) => {}
         }
+        let number = match leader.admit(header) {
+            Ok(number) => number,
+            Err(e) => return Some(Err(e)),
+        };
         let base = leader.next;
         let end = base.plus(i64::from(header.count));
         let log_append = config.timestamp_type == crate::config::TimestampType::LogAppendTime;
         let append_time = log_append.then_some(now);
-        leader.producers.record(header, base, now, durable);
+        leader.producers.record(header, base, now, durable, number);
         leader.queue.push_back(Pending {
             header: *header,
             bytes: batch::stamp(&req.records, base, leader.inc.epoch, append_time),
@@ -206,6 +215,133 @@ impl Partition {
         let done = Some(leader.wait(end, req.acks));
         self.wake_committer(leader);
         Some(Ok(Ticket { appended, done, until }))
+    }
+
+    /// Writes a marker; it is durable when this returns. Done before, it is not written twice.
+    ///
+    /// # Errors
+    /// [`MarkerError`]. After `Storage` and `NotLeader` it may have been written, and may be asked for again.
+    pub async fn write_marker(self: &Arc<Self>, marker: Marker) -> Result<(), MarkerError> {
+        let until = Instant::now() + self.shared.config.sync_timeout + BEYOND_WATCHDOG;
+        let slow = || MarkerError::Storage("the volume was too slow for what waits before it".into());
+        let turn = timeout(left(until), self.line.lock()).await.map_err(|_| slow())?;
+        let done = loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            self.lead().await.map_err(|e| match e {
+                Unavailable::NotLeader => MarkerError::NotLeader,
+                Unavailable::Storage(why) => MarkerError::Storage(why),
+            })?;
+            if let Some(placed) = self.place_marker(&marker) {
+                break placed?;
+            }
+            timeout(left(until), changed).await.map_err(|_| slow())?;
+        };
+        drop(turn);
+        let Some(done) = done else { return Ok(()) };
+        match timeout(left(until), done).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(AppendError::NotLeader)) | Err(_)) => Err(MarkerError::NotLeader),
+            Ok(Ok(Err(e))) => Err(MarkerError::Storage(e.to_string())),
+            Err(_) => Err(slow()),
+        }
+    }
+
+    /// `None`: no room, or the life changed; try again. `Some(Ok(None))`: it is durable already, or needs no writing.
+    fn place_marker(self: &Arc<Self>, m: &Marker) -> Option<Result<Option<Done>, MarkerError>> {
+        let now = self.shared.clock.wall_ms();
+        let mut state = self.state.lock();
+        let Life::Leading(leader) = &mut state.life else { return None };
+        if leader.draining || !self.shared.fence.holds(leader.inc.token) {
+            return Some(Err(MarkerError::NotLeader));
+        }
+        let bytes = transactions::encode_marker(m, now);
+        let size = bytes.len() as u64;
+        if leader.queued_bytes > 0 && leader.queued_bytes + size > self.shared.config.queue_bytes {
+            return None;
+        }
+        let durable = self.view.load().as_ref().map_or(Offset::ZERO, |v| v.hwm);
+        let verdict = match leader.producers.judge_marker(m) {
+            Ok(verdict) => verdict,
+            Err(e) => return Some(Err(e)),
+        };
+        // Whatever the coordinator said of the producer, it said before this.
+        leader.verifications.forget(m.producer_id);
+        if let Verdict::Done(last) = verdict {
+            reached!("marker-not-needed");
+            let last = last.filter(|last| *last >= durable);
+            return Some(Ok(last.map(|last| leader.wait(last.plus(1), Acks::All))));
+        }
+        let Some(header) = Header::parse(&bytes) else {
+            return Some(Err(MarkerError::Storage("the marker cannot be encoded".into())));
+        };
+        let base = leader.next;
+        let end = base.plus(1);
+        leader.producers.record_marker(m, base, now, durable);
+        leader.queue.push_back(Pending {
+            header,
+            bytes: batch::stamp(&bytes, base, leader.inc.epoch, None),
+            base,
+            end,
+            size,
+            max_timestamp: now,
+        });
+        leader.queued_bytes += size;
+        leader.next = end;
+        self.leo.store(end.0, Relaxed);
+        let done = leader.wait(end, Acks::All);
+        self.wake_committer(leader);
+        Some(Ok(Some(done)))
+    }
+
+    /// What must be asked of a transaction's coordinator before a batch of it is appended; `None` if it is open here, or
+    /// the coordinator has confirmed it already (KIP-890). An append that is not preceded by this is refused.
+    pub async fn needs_verification(
+        self: &Arc<Self>,
+        producer_id: i64,
+        producer_epoch: i16,
+    ) -> Result<Option<Question>, AppendError> {
+        self.lead().await.map_err(|e| match e {
+            Unavailable::NotLeader => AppendError::NotLeader,
+            Unavailable::Storage(why) => AppendError::Storage(why),
+        })?;
+        let mut state = self.state.lock();
+        let generation = state.generation;
+        let Life::Leading(leader) = &mut state.life else { return Err(AppendError::NotLeader) };
+        let open = leader.producers.standing(producer_id).open;
+        if open.is_some_and(|open| open.epoch == producer_epoch)
+            || leader.verifications.granted(producer_id, producer_epoch).is_some()
+        {
+            return Ok(None);
+        }
+        let nonce = leader.verifications.ask(producer_id, producer_epoch);
+        Ok(Some(Question { producer_id, producer_epoch, generation, nonce }))
+    }
+
+    /// The coordinator confirmed that transaction `number` is going on. `false`: a marker came by since the question was
+    /// asked, or the partition opened anew; ask again.
+    pub fn verified(&self, question: Question, number: u64) -> bool {
+        let mut state = self.state.lock();
+        let current = state.generation == question.generation;
+        let Life::Leading(leader) = &mut state.life else { return false };
+        current && leader.verifications.grant(&question, number)
+    }
+
+    /// The producers that the partition knows, for DescribeProducers (KIP-664).
+    pub async fn active_producers(self: &Arc<Self>) -> Result<Vec<ActiveProducer>, ReadError> {
+        self.readable().await?;
+        let state = self.state.lock();
+        let Life::Leading(leader) = &state.life else { return Err(ReadError::NotLeader) };
+        let active = leader.producers.all().map(|p| ActiveProducer {
+            id: p.id,
+            epoch: p.epoch(),
+            last_sequence: p.batches.back().map_or(-1, |b| b.last_sequence),
+            last_timestamp: p.batches.back().map_or(-1, |b| b.timestamp),
+            coordinator_epoch: p.standing.coordinator_epoch,
+            transaction_start: p.standing.open.map(|open| open.first),
+        });
+        Ok(active.collect())
     }
 
     fn wake_committer(self: &Arc<Self>, leader: &mut Leader) {
@@ -252,6 +388,7 @@ impl Leader {
             inc,
             next,
             producers,
+            verifications: Verifications::default(),
             queue: VecDeque::new(),
             queued_bytes: 0,
             committing: false,
@@ -259,6 +396,31 @@ impl Leader {
             draining: false,
             waiters: Vec::new(),
         }
+    }
+
+    /// Whether the batch may be written where the producer's transactions stand. `Some`: it begins this one.
+    fn admit(&mut self, h: &Header) -> Result<Option<u64>, AppendError> {
+        if !h.has_producer() {
+            return Ok(None);
+        }
+        let open = self.producers.standing(h.producer_id).open;
+        match (h.is_transactional(), open) {
+            (false, None) => Ok(None),
+            (true, Some(open)) if open.epoch == h.producer_epoch => Ok(None),
+            (true, None) => {
+                let granted = self.verifications.granted(h.producer_id, h.producer_epoch);
+                let number = granted.ok_or(AppendError::InvalidTxnState)?;
+                self.verifications.forget(h.producer_id);
+                Ok(Some(number))
+            }
+            // Under a later epoch than that of the open transaction: its marker is on its way.
+            (true, Some(_)) | (false, Some(_)) => Err(AppendError::InvalidTxnState),
+        }
+    }
+
+    /// The last stable offset when the log is durable up to `hwm`.
+    pub fn stable(&mut self, hwm: Offset, log_start: Offset) -> Offset {
+        self.producers.first_unstable(hwm).map_or(hwm, |first| first.min(hwm).max(log_start))
     }
 
     fn has_waiting(&self, batches: usize, bytes: u64) -> bool {

@@ -11,6 +11,7 @@ use super::index::Index;
 use super::partition::{Partition, View};
 use super::scan::{Step, Walker};
 use super::segment::Segment;
+use super::transactions::aborted_within;
 use crate::types::{Epoch, Offset, Pos};
 use crate::volume::{VolumeError, VolumeFile};
 use bytes::Bytes;
@@ -71,7 +72,13 @@ impl Partition {
         }
         self.shared.metrics.bytes_out.inc_by(records.len() as u64);
         self.shared.metrics.batches_out.inc_by(count(&records));
-        Ok(ReadOk { records, marks })
+        let aborted = match req.bound {
+            Bound::LastStable => {
+                aborted_within(&view.aborted.read(), req.from, end_of(&records).unwrap_or(req.from))
+            }
+            Bound::HighWatermark => Vec::new(),
+        };
+        Ok(ReadOk { records, marks, aborted })
     }
 
     /// A file that vanished under a reader was deleted by retention, or the topic is gone.
@@ -386,6 +393,16 @@ fn count(mut batches: &[u8]) -> u64 {
         batches = usize::try_from(h.size).ok().and_then(|size| batches.get(size..)).unwrap_or_default();
     }
     n
+}
+
+/// The offset after the last batch.
+fn end_of(mut batches: &[u8]) -> Option<Offset> {
+    let mut end = None;
+    while let Some(h) = Header::parse(batches) {
+        end = Some(h.next_offset());
+        batches = usize::try_from(h.size).ok().and_then(|size| batches.get(size..)).unwrap_or_default();
+    }
+    end
 }
 
 fn take_whole(bytes: &[u8], max: usize, bound: Offset) -> Taken {

@@ -369,7 +369,8 @@ impl Check<'_> {
             self.find(&name, None, "is of another epoch or topic");
         }
         for p in &s.producers {
-            if p.batches.iter().any(|b| b.last >= s.offset) {
+            let open = p.standing.open.is_some_and(|open| open.first >= s.offset);
+            if open || p.batches.iter().any(|b| b.last >= s.offset) {
                 self.find(&name, None, format!("producer {} has batches past the snapshot's offset", p.id));
             }
         }

@@ -76,6 +76,9 @@ fn is_of_control(event: &Event) -> bool {
         Event::CommitDone { .. }
         | Event::OffsetsFetched { .. }
         | Event::ProducerId { .. }
+        | Event::TxnInit { .. }
+        | Event::TxnAdded { .. }
+        | Event::TxnEndDone { .. }
         | Event::CreateTopicDone { .. }
         | Event::CreatePartitionsDone { .. }
         | Event::AlterConfigDone { .. } => true,

@@ -10,6 +10,7 @@
 //! that follows it, and a coordinator that is lost before that knows the member again.
 
 use super::ledger::{Ledger, PartKey};
+use super::transactions::{Outcome, Txns};
 use super::Verdict;
 use crate::history::{Answer, Code, CommittedOffset, Event, Index, Membership};
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ enum Fate {
     /// In effect since this event at the latest.
     Done(Index),
     Refused(Code),
+    /// Part of a transaction that was aborted.
+    Aborted,
     /// In effect, or not, or later.
     Open,
 }
@@ -36,11 +39,15 @@ struct Commit {
     sent: Index,
     offset: i64,
     fate: Fate,
+    /// Of a transaction: when its commit was asked for, if it ever was. Whoever does not ask for what is stable may miss it for
+    /// a while after that was acknowledged.
+    txn: Option<Option<Index>>,
 }
 
 struct Read {
     event: Index,
     started: Duration,
+    stable: bool,
     offset: i64,
     commit: Option<Index>,
 }
@@ -51,7 +58,7 @@ struct History {
     reads: Vec<Read>,
 }
 
-pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
+pub(super) fn check(ledger: &Ledger, txns: &Txns, verdict: &mut Verdict) {
     let mut registers: BTreeMap<Register, History> = BTreeMap::new();
     let mut uncertain = Uncertain::new();
     let answers = answers(ledger);
@@ -74,14 +81,28 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
                         _ => Fate::Open,
                     };
                     let register = registers.entry((group.clone(), (id, place.partition))).or_default();
-                    register.commits.push(Commit { sent: event, offset: *offset, fate });
+                    let txn = txns.of_commit.get(&event).and_then(|t| txns.all.get(t));
+                    let fate = match (fate, txn) {
+                        (Fate::Done(_), Some(txn)) => match txns.outcome(ledger, txn) {
+                            Outcome::Committed(done) => Fate::Done(done),
+                            Outcome::Aborted => Fate::Aborted,
+                            Outcome::Unknown => Fate::Open,
+                        },
+                        (Fate::Open, Some(txn)) if txns.outcome(ledger, txn) == Outcome::Aborted => {
+                            Fate::Aborted
+                        }
+                        (fate, _) => fate,
+                    };
+                    let txn = txn.map(|t| t.asked());
+                    register.commits.push(Commit { sent: event, offset: *offset, fate, txn });
                 }
             }
-            Event::OffsetsFetched { started, group, answer: Ok(rows), .. } => {
+            Event::OffsetsFetched { started, group, stable, answer: Ok(rows), .. } => {
                 for CommittedOffset { at, code, offset, commit } in rows {
                     let (Some(id), 0) = (at.id, *code) else { continue };
                     let register = registers.entry((group.clone(), (id, at.partition))).or_default();
-                    register.reads.push(Read { event, started: *started, offset: *offset, commit: *commit });
+                    let (started, stable) = (*started, *stable);
+                    register.reads.push(Read { event, started, stable, offset: *offset, commit: *commit });
                 }
             }
             _ => {}
@@ -124,11 +145,11 @@ fn register_holds(
 ) {
     let by_event: BTreeMap<Index, &Commit> = register.commits.iter().map(|c| (c.sent, c)).collect();
     // Commits in the order of their answers, and the latest-sent of those that were answered before a read.
-    let mut done: Vec<(Index, Index)> = register
+    let mut done: Vec<(Index, Index, bool)> = register
         .commits
         .iter()
         .filter_map(|c| match c.fate {
-            Fate::Done(done) => Some((done, c.sent)),
+            Fate::Done(done) => Some((done, c.sent, c.txn.is_none())),
             _ => None,
         })
         .collect();
@@ -136,20 +157,31 @@ fn register_holds(
     let mut done = done.into_iter().peekable();
     let mut reads: Vec<&Read> = register.reads.iter().collect();
     reads.sort_by_key(|r| (r.started, r.event));
-    // What is surely there: the commit sent last of those that were answered.
-    let mut floor: Option<Index> = None;
+    // What is surely there: the commit sent last of those that were answered; for those who do not ask for what is
+    // stable, of those that are of no transaction.
+    let mut floors: [Option<Index>; 2] = [None; 2];
     let name = |what: &str| format!("group {group}, partition {} of {}: {what}", key.1, key.0);
     for read in reads {
-        while let Some((_, sent)) =
-            done.next_if(|(done, _)| ledger.at(*done) <= read.started && *done < read.event)
+        while let Some((_, sent, is_plain)) =
+            done.next_if(|(done, ..)| ledger.at(*done) <= read.started && *done < read.event)
         {
-            floor = floor.max(Some(sent));
+            floors[1] = floors[1].max(Some(sent));
+            if is_plain {
+                floors[0] = floors[0].max(Some(sent));
+            }
         }
+        let floor = floors[usize::from(read.stable)];
         let mut broken = |what: String, events: Vec<Option<Index>>| {
             let events = events.into_iter().flatten().chain([read.event]).collect();
             verdict.broken("P8", ledger.at(read.event), name(&what), events);
         };
         let commit = read.commit.and_then(|c| by_event.get(&c));
+        let undecided = commit.filter(|c| c.txn.is_some_and(|asked| asked.is_none_or(|a| a > read.event)));
+        if let Some(c) = undecided.or(commit.filter(|c| c.fate == Fate::Aborted)) {
+            let what = format!("{} is there, of a transaction that is not committed", c.offset);
+            verdict.broken("P7", ledger.at(read.event), name(&what), vec![c.sent, read.event]);
+            continue;
+        }
         match (read.offset, commit) {
             (-1, _) => {
                 if floor.is_some() {
@@ -174,7 +206,7 @@ fn register_holds(
                     );
                 }
             }
-            (_, Some(Commit { fate: Fate::Open, .. })) => {}
+            (_, Some(Commit { fate: Fate::Open | Fate::Aborted, .. })) => {}
         }
     }
 }
@@ -250,7 +282,13 @@ mod tests {
 
     fn read_since(story: &mut Story, started: Duration, offset: i64, commit: Option<Index>) {
         let rows = vec![CommittedOffset { at: place(), code: 0, offset, commit }];
-        story.record(Event::OffsetsFetched { who: Who(1), started, group: "g".into(), answer: Ok(rows) });
+        story.record(Event::OffsetsFetched {
+            who: Who(1),
+            started,
+            group: "g".into(),
+            stable: false,
+            answer: Ok(rows),
+        });
     }
 
     fn read(story: &mut Story, offset: i64, commit: Option<Index>) {

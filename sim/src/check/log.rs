@@ -97,6 +97,7 @@ fn fetches(ledger: &Ledger, verdict: &mut Verdict) {
 fn are_earned(ledger: &Ledger, verdict: &mut Verdict) {
     // By name: whichever topic it stands for, it got no more than this.
     let mut sent: BTreeMap<(&str, i32), i64> = BTreeMap::new();
+    let markers = markers(ledger);
     let mut told = BTreeSet::new();
     for (index, stamped) in ledger.events.iter().enumerate() {
         let (place, end, since) = match &stamped.event {
@@ -111,7 +112,9 @@ fn are_earned(ledger: &Ledger, verdict: &mut Verdict) {
             Event::FetchDone { at, answer: Ok(f), .. } if f.code == 0 => (at, f.hwm, None),
             _ => continue,
         };
-        let most = sent.get(&(&*place.topic, place.partition)).copied().unwrap_or_default();
+        let name = (&*place.topic, place.partition);
+        let mut most = sent.get(&name).copied().unwrap_or_default();
+        most += markers.get(&name).map_or(0, |bases| bases.range(..end).count() as i64);
         if end > most && told.insert((&*place.topic, place.partition)) {
             let what = format!(
                 "{}-{}: the log reaches {end}, but only {most} records were ever sent to it",
@@ -120,6 +123,18 @@ fn are_earned(ledger: &Ledger, verdict: &mut Verdict) {
             verdict.broken("P3", stamped.at, what, since.into_iter().chain([index]).collect());
         }
     }
+}
+
+/// Where brokers wrote markers of transactions, as anybody ever read them.
+fn markers<'a>(ledger: &Ledger<'a>) -> BTreeMap<(&'a str, i32), BTreeSet<i64>> {
+    let mut all: BTreeMap<(&str, i32), BTreeSet<i64>> = BTreeMap::new();
+    for stamped in ledger.events {
+        let Event::FetchDone { at, answer: Ok(f), .. } = &stamped.event else { continue };
+        for batch in f.batches.iter().filter(|b| b.is_control()) {
+            all.entry((&*at.topic, at.partition)).or_default().insert(batch.base);
+        }
+    }
+    all
 }
 
 /// P9 for a batch that came back: whether it is one that was sent, and as it was sent.
@@ -133,6 +148,8 @@ fn is_as_sent(ledger: &Ledger, part: &Part, name: &str, read: &Read, verdict: &m
         return broken(verdict, "was served with a wrong checksum".into(), Vec::new());
     }
     match ledger.contents.get(&b.key()) {
+        // A marker is the brokers' own.
+        None if matches!(b.control, Some(0 | 1)) && b.is_transactional() && b.producer_id >= 0 => {}
         None => broken(verdict, "was never sent".into(), Vec::new()),
         Some(sent) if sent.event > read.event => {
             broken(verdict, "was read before it was sent".into(), vec![sent.event])

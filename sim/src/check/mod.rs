@@ -23,6 +23,7 @@ mod retention;
 mod sequences;
 mod succession;
 mod tidy;
+mod transactions;
 mod waits;
 
 #[cfg(test)]
@@ -152,6 +153,7 @@ pub fn all(evidence: &Evidence) -> Vec<Violation> {
 
 pub fn judge(evidence: &Evidence) -> Verdict {
     let ledger = Ledger::new(evidence);
+    let txns = transactions::Txns::new(&ledger);
     let mut verdict = Verdict::default();
     log::check(&ledger, &mut verdict);
     removal::check(&ledger, &mut verdict);
@@ -159,7 +161,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     epochs::check(&ledger, &mut verdict);
     deposed::check(&ledger, &mut verdict);
     marks::check(&ledger, &mut verdict);
-    groups::check(&ledger, &mut verdict);
+    groups::check(&ledger, &txns, &mut verdict);
     leaders::check(&ledger, &mut verdict);
     lookup::check(&ledger, &mut verdict);
     recovery::check(&ledger, &mut verdict);
@@ -167,6 +169,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     succession::check(&ledger, &mut verdict);
     waits::check(&ledger, &mut verdict);
     tidy::check(&ledger, &mut verdict);
+    transactions::check(&ledger, &txns, &mut verdict);
     verdict.violations.sort_by_key(|v| v.at);
     verdict
 }

@@ -28,19 +28,45 @@ pub(super) fn check(ledger: &Ledger, verdict: &mut Verdict) {
 }
 
 fn ids_are_given_out_once(ledger: &Ledger, verdict: &mut Verdict) {
-    let mut given: BTreeMap<Producer, Index> = BTreeMap::new();
+    let mut given: BTreeMap<Producer, (Index, Option<Owner>)> = BTreeMap::new();
     for (event, stamped) in ledger.events.iter().enumerate() {
-        let Event::ProducerId { answer: Ok((0, id, epoch)), .. } = &stamped.event else { continue };
-        if let Some(before) = given.insert((*id, *epoch), event) {
+        let (id, epoch, owner) = match &stamped.event {
+            Event::ProducerId { answer: Ok((0, id, epoch)), .. } => (id, epoch, None),
+            Event::TxnInit { id: name, incarnation, answer: Ok((0, id, epoch)), .. } => {
+                (id, epoch, Some((name, *incarnation)))
+            }
+            Event::TxnEndDone { sent, answer: Ok((0, id, epoch)), .. } if *id >= 0 => {
+                let Some(owner) = ends_for(ledger, *sent) else { continue };
+                (id, epoch, Some(owner))
+            }
+            _ => continue,
+        };
+        let before = given.insert((*id, *epoch), (event, owner));
+        // One that asks again is told the same.
+        let is_another = |before: &Option<Owner>| owner.is_none() || *before != owner;
+        if let Some((before, _)) = before.filter(|(_, before)| is_another(before)) {
             let what = format!("producer id {id}, epoch {epoch}, was given out twice");
             verdict.broken("P4", stamped.at, what, vec![before, event]);
         }
     }
 }
 
+/// A transactional id, and which process has it.
+type Owner<'a> = (&'a std::sync::Arc<str>, u32);
+
+/// Who asked for an end, and is told of a new epoch with it (KIP-890).
+fn ends_for<'a>(ledger: &Ledger<'a>, sent: Index) -> Option<Owner<'a>> {
+    let Event::TxnEndSent { txn, .. } = &ledger.events.get(sent)?.event else { return None };
+    let Event::TxnBegun { id, incarnation, version2: true, .. } = &ledger.events.get(*txn)?.event else {
+        return None;
+    };
+    Some((id, *incarnation))
+}
+
 fn appears_once(ledger: &Ledger, key: &PartKey, part: &Part, end: &Final, verdict: &mut Verdict) {
     let mut first: BTreeMap<_, &BatchInfo> = BTreeMap::new();
-    for batch in &end.batches {
+    // A marker says what another one says.
+    for batch in end.batches.iter().filter(|b| !b.is_control()) {
         let Some(before) = first.insert(batch.key(), batch).filter(|b| b.base != batch.base) else {
             continue;
         };
@@ -57,7 +83,7 @@ fn next_sequence(batch: &BatchInfo) -> i32 {
 
 fn in_order(ledger: &Ledger, key: &PartKey, part: &Part, end: &Final, verdict: &mut Verdict) {
     let mut last: BTreeMap<i64, &BatchInfo> = BTreeMap::new();
-    for batch in end.batches.iter().filter(|b| b.producer_id >= 0) {
+    for batch in end.batches.iter().filter(|b| b.producer_id >= 0 && !b.is_control()) {
         let before = last.insert(batch.producer_id, batch);
         let Some(before) = before else { continue };
         // Damage may hide what lies between.

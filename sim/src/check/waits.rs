@@ -77,6 +77,12 @@ pub(super) fn wait(ledger: &Ledger, event: &Event) -> Option<Wait> {
             let (at, sent) = begun(sent);
             of("an OffsetCommit", at, sent, answer)
         }
+        Event::TxnInit { started, answer, .. } => of("an InitProducerId", *started, None, answer),
+        Event::TxnAdded { started, answer, .. } => of("an addition to a transaction", *started, None, answer),
+        Event::TxnEndDone { sent, answer, .. } => {
+            let (at, sent) = begun(sent);
+            of("an EndTxn", at, sent, answer)
+        }
         Event::OffsetsFetched { started, answer, .. } => of("an OffsetFetch", *started, None, answer),
         Event::CreateTopicDone { sent, answer, .. } => {
             let (at, sent) = begun(sent);

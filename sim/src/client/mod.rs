@@ -7,6 +7,7 @@
 //! It finds brokers as clients do: by the bootstrap addresses in turn, then by what Metadata and
 //! FindCoordinator say. When anything goes wrong with a connection it forgets what it knew.
 
+pub mod committed;
 mod conn;
 pub mod records;
 
@@ -46,6 +47,36 @@ pub mod version {
     pub const DELETE_RECORDS: i16 = 2;
     pub const INCREMENTAL_ALTER_CONFIGS: i16 = 1;
     pub const INIT_PRODUCER_ID: i16 = 4;
+
+    /// What transactional clients of one generation speak: transaction.version 1, or 2 (KIP-890).
+    #[derive(Clone, Copy, Debug)]
+    pub struct Transactional {
+        pub init_producer_id: i16,
+        pub add_partitions: i16,
+        pub add_offsets: i16,
+        pub produce: i16,
+        pub offset_commit: i16,
+        pub end: i16,
+    }
+
+    /// Each partition and group is added by itself.
+    pub const TRANSACTIONS_1: Transactional = Transactional {
+        init_producer_id: 4,
+        add_partitions: 3,
+        add_offsets: 3,
+        produce: 11,
+        offset_commit: 3,
+        end: 4,
+    };
+    /// What is written is added, and each end raises the epoch.
+    pub const TRANSACTIONS_2: Transactional = Transactional {
+        init_producer_id: 5,
+        add_partitions: 3,
+        add_offsets: 4,
+        produce: 12,
+        offset_commit: 5,
+        end: 5,
+    };
 }
 
 /// Who is to answer.
@@ -54,7 +85,14 @@ pub enum Target {
     Any,
     Leader(Arc<str>, i32),
     Coordinator(Arc<str>),
+    /// Of the transactions of a transactional id.
+    TransactionCoordinator(Arc<str>),
 }
+
+/// What FindCoordinator tells groups and transactional ids apart by.
+type CoordinatorKey = (i8, Arc<str>);
+const OF_GROUP: i8 = 0;
+const OF_TRANSACTIONS: i8 = 1;
 
 /// What a broker's metadata says of one partition.
 pub struct Said<'a> {
@@ -104,7 +142,7 @@ pub struct Client {
     next: usize,
     conns: BTreeMap<SocketAddr, Conn>,
     leaders: Leaders,
-    coordinators: BTreeMap<Arc<str>, SocketAddr>,
+    coordinators: BTreeMap<CoordinatorKey, SocketAddr>,
     deadline: Duration,
     on_metadata: Option<OnMetadata>,
 }
@@ -317,14 +355,17 @@ impl Client {
                 let leader = self.leaders.lock().leaders.get(&key).copied();
                 leader.ok_or_else(|| Lost::NotSent(format!("{topic}-{partition} has no leader")))
             }
-            Target::Coordinator(group) => {
-                if !self.coordinators.contains_key(group) {
-                    self.find_coordinator(group).await.map_err(not_sent)?;
-                }
-                let found = self.coordinators.get(group).copied();
-                found.ok_or_else(|| Lost::NotSent(format!("group {group} has no coordinator")))
-            }
+            Target::Coordinator(group) => self.coordinator((OF_GROUP, group.clone())).await,
+            Target::TransactionCoordinator(id) => self.coordinator((OF_TRANSACTIONS, id.clone())).await,
         }
+    }
+
+    async fn coordinator(&mut self, key: CoordinatorKey) -> Result<SocketAddr, Lost> {
+        if !self.coordinators.contains_key(&key) {
+            self.find_coordinator(&key).await.map_err(not_sent)?;
+        }
+        let found = self.coordinators.get(&key).copied();
+        found.ok_or_else(|| Lost::NotSent(format!("{} has no coordinator", key.1)))
     }
 
     /// An open connection, or else one to the first bootstrap address that lets us in.
@@ -375,14 +416,14 @@ impl Client {
         Ok(response)
     }
 
-    async fn find_coordinator(&mut self, group: &Arc<str>) -> Result<(), Lost> {
+    async fn find_coordinator(&mut self, key: &CoordinatorKey) -> Result<(), Lost> {
         let request = FindCoordinatorRequest::default()
-            .with_key(StrBytes::from_string(group.to_string()))
-            .with_key_type(0);
+            .with_key(StrBytes::from_string(key.1.to_string()))
+            .with_key_type(key.0);
         let r = Box::pin(self.call(&Target::Any, version::FIND_COORDINATOR, &request)).await?;
         if r.error_code == 0 {
             if let Ok(addr) = format!("{}:{}", r.host.as_str(), r.port).parse() {
-                self.coordinators.insert(group.clone(), addr);
+                self.coordinators.insert(key.clone(), addr);
             }
         }
         Ok(())

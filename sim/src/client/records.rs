@@ -2,6 +2,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// Attributes of a batch; both lie in the low byte.
+const TRANSACTIONAL: u8 = 0x10;
+#[cfg(test)]
+const CONTROL: u8 = 0x20;
+
 /// Who produces, for the broker to see repetitions (KIP-98).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -34,6 +39,40 @@ pub fn batch(identity: Identity, timestamp: i64, values: &[Bytes]) -> Bytes {
     let count = i32::try_from(values.len()).expect("few records");
     let last = timestamp + i64::from(count) - 1;
     whole(identity, 0, (timestamp, last), count, &payload)
+}
+
+/// The same as part of a transaction.
+pub fn transactional(identity: Identity, timestamp: i64, values: &[Bytes]) -> Bytes {
+    let mut b = BytesMut::from(&*batch(identity, timestamp, values));
+    b[22] |= TRANSACTIONAL;
+    let crc = crc32c::crc32c(&b[21..]);
+    b[17..21].copy_from_slice(&crc.to_be_bytes());
+    b.freeze()
+}
+
+/// A transaction's marker, as brokers write them (Kafka docs: *Control Records*): for tests of what reads them.
+#[cfg(test)]
+pub fn marker(identity: Identity, timestamp: i64, commit: bool) -> Bytes {
+    let mut key = BytesMut::new();
+    key.put_i16(0);
+    key.put_i16(i16::from(commit));
+    let mut value = BytesMut::new();
+    value.put_i16(0);
+    value.put_i32(1);
+    let mut record = BytesMut::new();
+    record.put_u8(0);
+    varint(&mut record, 0);
+    varint(&mut record, 0);
+    varint(&mut record, key.len() as i64);
+    record.put_slice(&key);
+    varint(&mut record, value.len() as i64);
+    record.put_slice(&value);
+    varint(&mut record, 0);
+    let mut payload = BytesMut::new();
+    varint(&mut payload, record.len() as i64);
+    payload.put_slice(&record);
+    let attributes = i16::from(TRANSACTIONAL | CONTROL);
+    whole(Identity { sequence: -1, ..identity }, attributes, (timestamp, timestamp), 1, &payload)
 }
 
 /// A batch that claims to be compressed and whose records are `payload`, taken as they are. A broker that keeps
@@ -91,6 +130,18 @@ mod tests {
         let mut torn = b.to_vec();
         torn[70] ^= 1;
         assert!(!BatchInfo::parse(&torn).expect("a whole batch").sound);
+    }
+
+    #[test]
+    fn a_marker_tells_what_was_decided_and_a_record_of_a_transaction_is_none() {
+        let identity = Identity { id: 7, epoch: 2, sequence: 40 };
+        for (commit, control) in [(true, 1), (false, 0)] {
+            let info = BatchInfo::parse(&marker(identity, 5, commit)).expect("a whole batch");
+            assert!(info.sound && info.is_transactional());
+            assert_eq!((info.control, info.base_sequence, info.end()), (Some(control), -1, 1));
+        }
+        let info = BatchInfo::parse(&transactional(identity, 5, &[Bytes::from_static(b"a")])).expect("whole");
+        assert!(info.sound && info.is_transactional() && !info.is_control());
     }
 
     /// Kafka's own decoder, as kafka-protocol has it, agrees.

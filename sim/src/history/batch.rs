@@ -22,6 +22,10 @@ pub const HEADER_LEN: usize = 61;
 const PREFIX_LEN: usize = 12;
 /// Under LogAppendTime the broker sets this bit (KIP-32).
 const LOG_APPEND_TIME: i16 = 0x08;
+/// Part of a transaction (KIP-98).
+const TRANSACTIONAL: i16 = 0x10;
+/// Written by a broker: a transaction's marker.
+const CONTROL: i16 = 0x20;
 
 /// The head of a batch and what tells its records from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +48,8 @@ pub struct BatchInfo {
     pub records: u64,
     /// The checksum fits.
     pub sound: bool,
+    /// Of a control batch, the type of its record: 0 is an abort, 1 a commit. -1 if it can't be read.
+    pub control: Option<i16>,
 }
 
 impl BatchInfo {
@@ -59,13 +65,15 @@ impl BatchInfo {
         let magic = b.get_i8();
         let crc = b.get_u32();
         let sound = crc32c::crc32c(b) == crc;
+        let attributes = b.get_i16();
+        let control = (attributes & CONTROL != 0).then(|| control_type(&whole[HEADER_LEN..]).unwrap_or(-1));
         Some(BatchInfo {
             base,
             leader_epoch,
             size: size as u32,
             magic,
             crc,
-            attributes: b.get_i16(),
+            attributes,
             last_delta: b.get_i32(),
             base_timestamp: b.get_i64(),
             max_timestamp: b.get_i64(),
@@ -75,7 +83,17 @@ impl BatchInfo {
             count: b.get_i32(),
             records: xxh3_64(b),
             sound,
+            control,
         })
+    }
+
+    pub fn is_transactional(&self) -> bool {
+        self.attributes & TRANSACTIONAL != 0
+    }
+
+    /// A marker: no client sent it.
+    pub fn is_control(&self) -> bool {
+        self.control.is_some()
     }
 
     /// The offset after its last record.
@@ -108,6 +126,32 @@ impl BatchInfo {
     pub fn key(&self) -> (u64, i64, i16, i32) {
         (self.records, self.producer_id, self.producer_epoch, self.base_sequence)
     }
+}
+
+/// The type that a control record's key says (Kafka docs: *Control Records*): version, then type.
+fn control_type(records: &[u8]) -> Option<i16> {
+    let mut b = records;
+    varint(&mut b)?;
+    b = b.get(1..)?;
+    varint(&mut b)?;
+    varint(&mut b)?;
+    let key = usize::try_from(varint(&mut b)?).ok()?;
+    let key = b.get(..key)?;
+    Some(i16::from_be_bytes(key.get(2..4)?.try_into().ok()?))
+}
+
+/// Zigzag, as records have it.
+fn varint(b: &mut &[u8]) -> Option<i64> {
+    let mut n = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = b.split_first()?;
+        *b = rest;
+        n |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some((n >> 1) as i64 ^ -((n & 1) as i64));
+        }
+    }
+    None
 }
 
 /// Steps over the batches in a fetch response or a file.

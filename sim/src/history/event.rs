@@ -246,6 +246,8 @@ pub enum Event {
         who: Who,
         started: Duration,
         group: Arc<str>,
+        /// Asked for what no open transaction may change any more (KIP-447).
+        stable: bool,
         answer: Answer<Vec<CommittedOffset>>,
     },
 
@@ -321,6 +323,86 @@ pub enum Event {
         /// −1: nobody.
         leader: i32,
         epoch: i32,
+    },
+
+    /// A transactional producer asked for its id: a new incarnation did, or (`current`) one had its epoch raised
+    /// (KIP-360). What came before under an older epoch is fenced from the answer on.
+    TxnInit {
+        who: Who,
+        started: Duration,
+        id: Arc<str>,
+        /// Counts the processes that have had this transactional id, from 1 on.
+        incarnation: u32,
+        current: Option<(i64, i16)>,
+        answer: Answer<(Code, i64, i16)>,
+    },
+    /// A transaction begins, as its producer sees it; the index of this event names it.
+    TxnBegun {
+        who: Who,
+        id: Arc<str>,
+        incarnation: u32,
+        producer: (i64, i16),
+        /// transaction.version 2 (KIP-890).
+        version2: bool,
+        /// After how long the coordinator aborts it.
+        timeout: Duration,
+    },
+    /// Partitions or a group were added.
+    TxnAdded {
+        who: Who,
+        started: Duration,
+        txn: Index,
+        what: String,
+        answer: Answer<Code>,
+    },
+    /// What the event before sent (a [`Event::ProduceSent`] or a [`Event::CommitSent`]) is part of a transaction.
+    TxnPart {
+        txn: Index,
+        sent: Index,
+    },
+    /// A producer decided; each attempt to say so is one event.
+    TxnEndSent {
+        who: Who,
+        txn: Index,
+        commit: bool,
+    },
+    /// Under version 2: with the producer id and epoch from then on.
+    TxnEndDone {
+        who: Who,
+        sent: Index,
+        answer: Answer<(Code, i64, i16)>,
+    },
+    /// An incarnation was told that it is over.
+    TxnFenced {
+        who: Who,
+        id: Arc<str>,
+        incarnation: u32,
+        code: Code,
+    },
+    /// A [`Event::FetchDone`] was a read_committed one: what was said to be aborted (producer id, first offset), and
+    /// the base offsets of the batches that a consumer was shown.
+    CommittedRead {
+        who: Who,
+        fetch: Index,
+        aborted: Vec<(i64, i64)>,
+        visible: Vec<i64>,
+    },
+    /// A pipeline made what it sent (`sent`: a [`Event::ProduceSent`]) of what it consumed: all that a read_committed
+    /// consumer is shown of `input` from one offset up to another.
+    PipeStep {
+        who: Who,
+        txn: Index,
+        group: Arc<str>,
+        input: Place,
+        from: i64,
+        to: i64,
+        sent: Index,
+    },
+    /// The prover read all of a partition as a read_committed consumer, from its log start to the last stable offset.
+    FinalCommitted {
+        at: Place,
+        lso: i64,
+        hwm: i64,
     },
 
     /// The prover read all of a partition, from its log start to its end.

@@ -94,6 +94,8 @@ async fn live(seed: u64, plan: Plan, settings: Settings) -> Lived {
 
     enter(Phase::Prove);
     users.ended().await;
+    let prover = ctx.clone();
+    world.at_desk(async move { workload::transactions_end(&prover).await }).await;
     let mut held = ending::held_in_use(&world).await;
     let openings = ending::once_more(&world, &ctx, seed).await;
     let prover = ctx.clone();

@@ -305,6 +305,10 @@ impl<'a> Teller<'a> {
                     offsets.iter().map(|(p, o)| format!("{}-{}={o}", p.topic, p.partition)).collect();
                 (*who, format!("commit {group} {}", list.join(" ")), None)
             }
+            Event::TxnEndSent { who, txn, commit } => {
+                let what = if *commit { "commit" } else { "abort" };
+                (*who, format!("{what} transaction {txn}"), None)
+            }
             Event::CreateTopicSent { who, topic, partitions, .. } => {
                 (*who, format!("create topic {topic} with {partitions} partitions"), None)
             }
@@ -327,6 +331,19 @@ impl<'a> Teller<'a> {
                     answer.as_ref().map_or(String::new(), |(_, id, epoch)| format!(" {id}, epoch {epoch}"));
                 (*who, micros(*started), format!("producer id{id}"), ended(answer, |a| a.0), None)
             }
+            Event::TxnInit { who, started, id, incarnation, answer, .. } => {
+                let got =
+                    answer.as_ref().map_or(String::new(), |(_, id, epoch)| format!(": {id}, epoch {epoch}"));
+                let x = format!("transactional id {id}, incarnation {incarnation}{got}");
+                (*who, micros(*started), x, ended(answer, |a| a.0), None)
+            }
+            Event::TxnAdded { who, started, what, answer, .. } => (
+                *who,
+                micros(*started),
+                format!("add {what} to the transaction"),
+                ended(answer, |a| *a),
+                None,
+            ),
             Event::ListOffsetsDone { who, started, at, timestamp, answer, .. } => {
                 let p = self.parts.number(at);
                 let offset = answer.as_ref().map_or(String::new(), |a| format!(" is {}", a.offset));
@@ -342,7 +359,7 @@ impl<'a> Teller<'a> {
                 let x = format!("{} {group}, generation {generation}", format!("{call:?}").to_lowercase());
                 (*who, micros(*started), x, ended(answer, |a| *a), None)
             }
-            Event::OffsetsFetched { who, started, group, answer } => {
+            Event::OffsetsFetched { who, started, group, answer, .. } => {
                 (*who, micros(*started), format!("committed offsets of {group}"), ended(answer, |_| 0), None)
             }
             Event::CreatePartitionsDone { who, started, topic, count, answer } => (
@@ -364,6 +381,10 @@ impl<'a> Teller<'a> {
                 self.parts.marks(p, at, *hwm, *log_start);
                 ("ok", format!("read all of it, {log_start} to {hwm}"), Some(p), at)
             }
+            Event::FinalCommitted { at: place, lso, hwm } => {
+                let p = self.parts.number(place);
+                ("ok", format!("read all that is committed, up to {lso} of {hwm}"), Some(p), at)
+            }
             Event::NotProven { what } => ("refused", format!("not proven: {what}"), None, at),
             Event::Proven { what, took } => {
                 ("ok", format!("proven: {what}"), None, at.saturating_sub(micros(*took)))
@@ -380,6 +401,7 @@ fn answered(event: &Event) -> Option<(Index, End)> {
         Event::CommitDone { sent, answer, .. } => {
             (*sent, ended(answer, |a| a.iter().copied().find(|c| *c != 0).unwrap_or(0)))
         }
+        Event::TxnEndDone { sent, answer, .. } => (*sent, ended(answer, |a| a.0)),
         Event::CreateTopicDone { sent, answer, .. } => (*sent, ended(answer, |a| a.0)),
         Event::DeleteTopicDone { sent, answer, .. } => (*sent, ended(answer, |a| *a)),
         Event::DeleteRecordsDone { sent, answer, .. } => (*sent, ended(answer, |a| a.0)),

@@ -1,9 +1,11 @@
 //! A consumer without a group: reads all partitions of its topics, from the tail, from the start, or with jumps.
 
-use super::spec::{Consumer, From};
+use super::spec::{Consumer, From, Isolation};
 use super::User;
+use crate::client::committed::visible;
 use crate::client::{topic_name, version, Target};
-use crate::history::{now, Answer, BatchReader, Event, Fetched, Listed, Lost, Place};
+use crate::history::{now, Answer, BatchReader, Event, Fetched, Index, Listed, Lost, Place};
+use highwater::reached;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, ListOffsetsRequest};
@@ -39,7 +41,10 @@ pub(super) async fn run(mut user: User, spec: Consumer) {
             user.pause(BACKOFF).await;
             continue;
         }
-        let went_well = round(&mut user, &spec, &mut positions).await;
+        let went_well = match spec.isolation {
+            Isolation::Uncommitted => round(&mut user, &spec, &mut positions).await,
+            Isolation::Committed => committed_round(&mut user, &spec, &mut positions).await,
+        };
         let pause = spec.pause_ms.millis(&mut user.rng);
         user.pause(if went_well { pause } else { pause.max(BACKOFF) }).await;
     }
@@ -72,6 +77,29 @@ async fn round(user: &mut User, spec: &Consumer, positions: &mut BTreeMap<Line, 
     all_well
 }
 
+/// One request for each partition, of whoever leads it.
+async fn committed_round(user: &mut User, spec: &Consumer, positions: &mut BTreeMap<Line, i64>) -> bool {
+    let mut all_well = true;
+    for (line, offset) in positions.clone() {
+        let max_bytes = spec.max_bytes.whole(&mut user.rng).min(1 << 30) as i32;
+        let max_wait = spec.max_wait_ms.whole(&mut user.rng).min(600_000) as i32;
+        match user.fetch_committed(&line, offset, max_bytes, max_wait).await {
+            Ok((fetched, _)) if fetched.code == 0 => advance(user, spec, positions, line, &fetched),
+            Ok((fetched, _)) => {
+                all_well = false;
+                if fetched.code == OFFSET_OUT_OF_RANGE {
+                    positions.remove(&line);
+                }
+            }
+            Err(_) => all_well = false,
+        }
+    }
+    if !all_well {
+        user.client.forget_roles();
+    }
+    all_well
+}
+
 fn advance(user: &mut User, spec: &Consumer, positions: &mut BTreeMap<Line, i64>, line: Line, got: &Fetched) {
     let next = got.batches.last().map(|b| b.end());
     if let (From::Seek, true) = (spec.from, user.rng.gen_bool(JUMP)) {
@@ -82,6 +110,15 @@ fn advance(user: &mut User, spec: &Consumer, positions: &mut BTreeMap<Line, i64>
     }
 }
 
+/// What came of one partition of a fetch.
+struct Row {
+    line: Line,
+    event: Index,
+    answer: Answer<Fetched>,
+    /// Producer id and first offset.
+    aborted: Vec<(i64, i64)>,
+}
+
 impl User {
     /// Asks for several partitions at once, of whoever leads the first; records a row for each.
     pub(super) async fn fetch(
@@ -90,20 +127,61 @@ impl User {
         max_bytes: i32,
         max_wait_ms: i32,
     ) -> Vec<(Line, Answer<Fetched>)> {
+        let rows = self.fetch_as(Isolation::Uncommitted, asked, max_bytes, max_wait_ms).await;
+        rows.into_iter().map(|row| (row.line, row.answer)).collect()
+    }
+
+    /// Asks for one partition as a read_committed consumer; with the base offsets of the batches that it is shown.
+    pub(super) async fn fetch_committed(
+        &mut self,
+        line: &Line,
+        offset: i64,
+        max_bytes: i32,
+        max_wait_ms: i32,
+    ) -> Answer<(Fetched, Vec<i64>)> {
+        let asked = [(line.clone(), offset)];
+        let mut rows = self.fetch_as(Isolation::Committed, &asked, max_bytes, max_wait_ms).await;
+        let row = rows.pop().ok_or_else(|| Lost::NotSent("nothing was asked for".into()))?;
+        let fetched = row.answer?;
+        let shown = visible(&fetched.batches, &row.aborted);
+        if fetched.code == 0 {
+            if fetched.lso < fetched.hwm {
+                reached!("reader-stopped-at-open-transaction");
+            }
+            if fetched.batches.iter().filter(|b| !b.is_control()).count() > shown.len() {
+                reached!("aborted-batch-hidden");
+            }
+            let (who, fetch, aborted, visible) = (self.who, row.event, row.aborted, shown.clone());
+            self.record(Event::CommittedRead { who, fetch, aborted, visible });
+        }
+        Ok((fetched, shown))
+    }
+
+    async fn fetch_as(
+        &mut self,
+        isolation: Isolation,
+        asked: &[(Line, i64)],
+        max_bytes: i32,
+        max_wait_ms: i32,
+    ) -> Vec<Row> {
         let Some((first, _)) = asked.first() else { return Vec::new() };
         let started = now();
         let places: Vec<Place> = asked.iter().map(|((t, p), _)| self.ctx.directory.place(t, *p)).collect();
-        let request = fetch_request(asked, max_bytes, max_wait_ms);
+        let request = fetch_request(isolation, asked, max_bytes, max_wait_ms);
         let target = Target::Leader(first.0.clone(), first.1);
         let (from, response) = self.client.ask(&target, version::FETCH, &request).await;
         let mut rows = Vec::with_capacity(asked.len());
         for ((line, offset), place) in asked.iter().zip(places) {
             let answer = response.as_ref().map_err(Lost::clone).and_then(|r| row(r, line));
+            let (answer, aborted) = match answer {
+                Ok((fetched, aborted)) => (Ok(fetched), aborted),
+                Err(lost) => (Err(lost), Vec::new()),
+            };
             let at = self.ctx.directory.still(&place);
             let (who, offset) = (self.who, *offset);
             let done = Event::FetchDone { who, started, at, offset, max_bytes, from, answer: answer.clone() };
-            self.record(done);
-            rows.push((line.clone(), answer));
+            let event = self.record(done);
+            rows.push(Row { line: line.clone(), event, answer, aborted });
         }
         rows
     }
@@ -144,7 +222,12 @@ impl User {
 /// Bytes of a whole response: no bound of its own.
 const RESPONSE_BYTES: i32 = 50 << 20;
 
-fn fetch_request(asked: &[(Line, i64)], max_bytes: i32, max_wait_ms: i32) -> FetchRequest {
+fn fetch_request(
+    isolation: Isolation,
+    asked: &[(Line, i64)],
+    max_bytes: i32,
+    max_wait_ms: i32,
+) -> FetchRequest {
     let mut topics: Vec<FetchTopic> = Vec::new();
     for ((topic, partition), offset) in asked {
         let row = FetchPartition::default()
@@ -161,11 +244,13 @@ fn fetch_request(asked: &[(Line, i64)], max_bytes: i32, max_wait_ms: i32) -> Fet
     FetchRequest::default()
         .with_max_bytes(RESPONSE_BYTES)
         .with_min_bytes(1)
+        .with_isolation_level(i8::from(isolation == Isolation::Committed))
         .with_max_wait_ms(max_wait_ms)
         .with_topics(topics)
 }
 
-fn row(response: &FetchResponse, line: &Line) -> Answer<Fetched> {
+/// With the transactions that are said to be aborted.
+fn row(response: &FetchResponse, line: &Line) -> Answer<(Fetched, Vec<(i64, i64)>)> {
     let topic = response.responses.iter().find(|t| t.topic.as_str() == &*line.0);
     let row = topic.and_then(|t| t.partitions.iter().find(|p| p.partition_index == line.1));
     let Some(row) = row else {
@@ -174,12 +259,15 @@ fn row(response: &FetchResponse, line: &Line) -> Answer<Fetched> {
     };
     let mut reader = BatchReader::new(row.records.as_deref().unwrap_or_default());
     let batches = reader.by_ref().map(|(_, b)| b).collect();
-    Ok(Fetched {
+    let aborted = row.aborted_transactions.as_deref().unwrap_or_default();
+    let aborted = aborted.iter().map(|a| (a.producer_id.0, a.first_offset)).collect();
+    let fetched = Fetched {
         code: row.error_code,
         hwm: row.high_watermark,
         lso: row.last_stable_offset,
         log_start: row.log_start_offset,
         batches,
         left_over: u32::try_from(reader.left_over()).unwrap_or(u32::MAX),
-    })
+    };
+    Ok((fetched, aborted))
 }

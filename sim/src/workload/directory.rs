@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Shared by all clients of a life; clones are the same directory.
@@ -23,11 +24,15 @@ struct Inner {
     topics: BTreeMap<Arc<str>, Known>,
     /// Ids of which a deletion was sent.
     deleted: BTreeSet<Uuid>,
-    groups: BTreeSet<Arc<str>>,
+    /// Whether somebody else may commit to it.
+    groups: BTreeMap<Arc<str>, bool>,
     /// Leader and leader epoch, by who said it last of which partition.
     said: BTreeMap<(IpAddr, Uuid, i32), (i32, i32)>,
     /// How topics of a name are made.
     specs: BTreeMap<Arc<str>, TopicSpec>,
+    /// How many processes had a transactional id so far.
+    incarnations: BTreeMap<Arc<str>, u32>,
+    longest_transaction: Option<Duration>,
 }
 
 struct Known {
@@ -96,12 +101,37 @@ impl Directory {
     }
 
     pub fn note_group(&self, group: &Arc<str>) {
-        self.0.lock().groups.insert(group.clone());
+        self.0.lock().groups.entry(group.clone()).or_insert(true);
+    }
+
+    /// A group whose offsets are its members' alone: outputs go with them.
+    pub fn note_pipeline(&self, group: &Arc<str>) {
+        self.0.lock().groups.insert(group.clone(), false);
+    }
+
+    /// Whether somebody else may commit to a group.
+    pub fn is_open(&self, group: &Arc<str>) -> bool {
+        self.0.lock().groups.get(group).copied().unwrap_or(true)
+    }
+
+    /// Another process takes a transactional id; its transactions last for so long at most. Returns which one it is,
+    /// from 1 on.
+    pub fn next_incarnation(&self, id: &Arc<str>, timeout: Duration) -> u32 {
+        let mut inner = self.0.lock();
+        inner.longest_transaction = inner.longest_transaction.max(Some(timeout));
+        let n = inner.incarnations.entry(id.clone()).or_default();
+        *n += 1;
+        *n
+    }
+
+    /// After how long the last transaction is aborted, if there is any.
+    pub fn longest_transaction(&self) -> Option<Duration> {
+        self.0.lock().longest_transaction
     }
 
     /// Groups that anybody used.
     pub fn groups(&self) -> Vec<Arc<str>> {
-        self.0.lock().groups.iter().cloned().collect()
+        self.0.lock().groups.keys().cloned().collect()
     }
 }
 

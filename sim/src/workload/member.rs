@@ -31,9 +31,9 @@ const BACKOFF: Duration = Duration::from_millis(200);
 /// Longer than any life.
 const FOR_GOOD: Duration = Duration::from_secs(1_000_000);
 const MEMBER_ID_REQUIRED: Code = 79;
-const UNKNOWN_MEMBER_ID: Code = 25;
-const ILLEGAL_GENERATION: Code = 22;
-const REBALANCE_IN_PROGRESS: Code = 27;
+pub(super) const UNKNOWN_MEMBER_ID: Code = 25;
+pub(super) const ILLEGAL_GENERATION: Code = 22;
+pub(super) const REBALANCE_IN_PROGRESS: Code = 27;
 const OFFSET_OUT_OF_RANGE: Code = 1;
 const MAX_BYTES: i32 = 64 << 10;
 const MAX_WAIT_MS: i32 = 100;
@@ -48,7 +48,25 @@ pub(super) struct Stay {
     pub member: Arc<str>,
     pub generation: i32,
     pub positions: BTreeMap<Line, i64>,
+    /// Whether it begins where no open transaction may move it.
+    pub stable: bool,
     until: Instant,
+}
+
+impl Stay {
+    pub fn new(group: Arc<str>, stable: bool, lasts: Option<Duration>) -> Stay {
+        let until = Instant::now() + lasts.unwrap_or(FOR_GOOD);
+        Stay { group, member: "".into(), generation: -1, positions: BTreeMap::new(), stable, until }
+    }
+
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// The coordinator does not know us any more.
+    pub fn forget(&mut self) {
+        (self.member, self.generation) = ("".into(), -1);
+    }
 }
 
 /// How a generation ended for this member.
@@ -66,19 +84,9 @@ pub(super) async fn run(mut user: User, spec: Member) {
     user.ctx.directory.note_group(&group);
     let mut ghost = Ghost::of(&user, &spec);
     while !user.is_over() {
-        let stay = match spec.churn {
-            true => spec.stay_ms.millis(&mut user.rng),
-            false => FOR_GOOD,
-        };
-        let until = Instant::now() + stay;
-        let mut stay = Stay {
-            group: group.clone(),
-            member: "".into(),
-            generation: -1,
-            positions: BTreeMap::new(),
-            until,
-        };
-        while !user.is_over() && Instant::now() < until {
+        let lasts = spec.churn.then(|| spec.stay_ms.millis(&mut user.rng));
+        let mut stay = Stay::new(group.clone(), false, lasts);
+        while !user.is_over() && !stay.is_over() {
             if !user.join(&spec, &mut stay).await {
                 user.pause(BACKOFF).await;
                 continue;
@@ -88,7 +96,7 @@ pub(super) async fn run(mut user: User, spec: Member) {
             ghost.remember(&stay);
             match ended {
                 Ended::Rebalance => {}
-                Ended::Forgotten => (stay.member, stay.generation) = ("".into(), -1),
+                Ended::Forgotten => stay.forget(),
                 Ended::Left => break,
             }
         }
@@ -113,7 +121,7 @@ impl User {
     }
 
     /// Joins and syncs. Returns whether it has its partitions.
-    async fn join(&mut self, spec: &Member, stay: &mut Stay) -> bool {
+    pub(super) async fn join(&mut self, spec: &Member, stay: &mut Stay) -> bool {
         stay.positions.clear();
         let started = now();
         let session = spec.session_ms.whole(&mut self.rng) as i32;
@@ -126,7 +134,7 @@ impl User {
             match r.error_code {
                 0 => (stay.member, stay.generation) = (r.member_id.as_str().into(), r.generation_id),
                 MEMBER_ID_REQUIRED => stay.member = r.member_id.as_str().into(),
-                UNKNOWN_MEMBER_ID => (stay.member, stay.generation) = ("".into(), -1),
+                UNKNOWN_MEMBER_ID => stay.forget(),
                 _ => {}
             }
         }
@@ -164,7 +172,7 @@ impl User {
     /// Where to begin: where the group is, or else at the beginning.
     async fn find_positions(&mut self, stay: &mut Stay, lines: Vec<Line>) -> bool {
         let group = stay.group.clone();
-        let Ok(committed) = self.fetch_offsets(&group).await else { return false };
+        let Ok(committed) = self.fetch_offsets(&group, stay.stable).await else { return false };
         for line in lines {
             let known = committed.iter().find(|c| c.at.topic == line.0 && c.at.partition == line.1);
             let offset = match known {
@@ -185,7 +193,7 @@ impl User {
         let mut beat_at = Instant::now();
         let mut commit_at = Instant::now() + spec.commit_ms.millis(&mut self.rng);
         loop {
-            if self.is_over() || Instant::now() >= stay.until {
+            if self.is_over() || stay.is_over() {
                 self.commit_positions(stay).await;
                 return Ended::Left;
             }
@@ -252,7 +260,7 @@ impl User {
         codes.into_iter().find(|c| *c != 0)
     }
 
-    async fn heartbeat(&mut self, stay: &Stay) -> Answer<Code> {
+    pub(super) async fn heartbeat(&mut self, stay: &Stay) -> Answer<Code> {
         let started = now();
         let request = HeartbeatRequest::default()
             .with_group_id(group_id(&stay.group))
@@ -265,7 +273,7 @@ impl User {
         answer
     }
 
-    async fn leave(&mut self, stay: &Stay) {
+    pub(super) async fn leave(&mut self, stay: &Stay) {
         let started = now();
         let member = MemberIdentity::default().with_member_id(StrBytes::from_string(stay.member.to_string()));
         let request =

@@ -12,14 +12,22 @@ mod ghost;
 mod lookup;
 mod member;
 mod offsets;
+mod pipeline;
 mod producer;
 mod prove;
 mod spec;
+#[cfg(test)]
+mod stand_in;
 mod topics;
+mod transaction;
+mod transactional;
 
 pub use directory::Directory;
-pub use prove::{all_open, comes_back, prove, read_all};
-pub use spec::{Admin, Committer, Consumer, Deed, From, Lookup, Member, Producer, Range, Spec, TopicSpec};
+pub use prove::{all_open, comes_back, prove, read_all, transactions_end};
+pub use spec::{
+    Admin, Committer, Consumer, Deed, Fortune, From, Isolation, Lookup, Member, Pipeline, Producer, Range,
+    Spec, TopicSpec, Transactional,
+};
 pub use topics::create_topics;
 
 use crate::client::Client;
@@ -192,5 +200,7 @@ async fn run(ctx: Ctx, who: Who, spec: Spec) {
         Spec::Committer(spec) => offsets::run(user, spec).await,
         Spec::Admin(spec) => admin::run(user, spec).await,
         Spec::Lookup(spec) => lookup::run(user, spec).await,
+        Spec::Transactional(spec) => transactional::run(user, spec).await,
+        Spec::Pipeline(spec) => pipeline::run(user, spec).await,
     }
 }

@@ -3,14 +3,20 @@
 //! Every commit says in its metadata which event it is, so that an answer tells whose offset it gives.
 
 use super::spec::Committer;
+use super::transaction::{transactional_id, Incarnation};
 use super::User;
 use crate::client::{group_id, topic_name, version, Target};
 use crate::history::{now, Answer, Code, CommittedOffset, Event, Index, Place};
+use highwater::reached;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use kafka_protocol::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use kafka_protocol::messages::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
+    TxnOffsetCommitRequest, TxnOffsetCommitResponse,
 };
 use kafka_protocol::protocol::StrBytes;
 use rand::Rng;
@@ -21,6 +27,8 @@ type Line = (Arc<str>, i32);
 
 /// The code of a row that the broker left out: UNKNOWN_SERVER_ERROR.
 const MISSING: Code = -1;
+/// UNSTABLE_OFFSET_COMMIT.
+const UNSTABLE: Code = 88;
 
 pub(super) async fn run(mut user: User, spec: Committer) {
     let group: Arc<str> = match spec.group.as_str() {
@@ -28,10 +36,12 @@ pub(super) async fn run(mut user: User, spec: Committer) {
         name => name.into(),
     };
     let interval = Duration::from_secs_f64(1.0 / spec.rate.draw(&mut user.rng).max(0.01));
+    let mut stable = user.ctx.rng_for(user.who, "stable");
     while !user.is_over() {
         user.pause(interval).await;
         if user.rng.gen_bool(spec.ask.clamp(0.0, 1.0)) {
-            user.fetch_offsets(&group).await.ok();
+            let stable = stable.gen_bool(spec.stable.clamp(0.0, 1.0));
+            user.fetch_offsets(&group, stable).await.ok();
             continue;
         }
         let lines = user.partitions(&spec.topics);
@@ -48,6 +58,7 @@ pub(super) async fn run(mut user: User, spec: Committer) {
 }
 
 /// In whose name an offset is committed.
+#[derive(Clone, Copy)]
 pub(super) struct Membership<'a> {
     pub generation: i32,
     pub member: &'a str,
@@ -86,19 +97,53 @@ impl User {
         answer
     }
 
-    /// All offsets of a group.
-    pub(super) async fn fetch_offsets(&mut self, group: &Arc<str>) -> Answer<Vec<CommittedOffset>> {
+    /// The same as part of a transaction (TxnOffsetCommit).
+    pub(super) async fn commit_in(
+        &mut self,
+        txn: Index,
+        producer: &Incarnation,
+        group: &Arc<str>,
+        by: Membership<'_>,
+        offsets: &[(Line, i64)],
+    ) -> Answer<Vec<Code>> {
+        self.ctx.directory.note_group(group);
+        let places = offsets.iter().map(|((t, p), offset)| (self.ctx.directory.place(t, *p), *offset));
+        let (who, generation, member) = (self.who, by.generation, by.member.into());
+        let (offsets_sent, named) = (places.collect(), group.clone());
+        let sent =
+            self.record(Event::CommitSent { who, group: named, generation, member, offsets: offsets_sent });
+        self.record(Event::TxnPart { txn, sent });
+        let request = txn_commit_request(producer, group, &by, offsets, sent);
+        let target = Target::Coordinator(group.clone());
+        let response = self.client.call(&target, producer.versions().offset_commit, &request).await;
+        let answer = response.map(|r| offsets.iter().map(|(line, _)| txn_commit_code(&r, line)).collect());
+        self.record(Event::CommitDone { who, sent, answer: Answer::clone(&answer) });
+        answer
+    }
+
+    /// All offsets of a group. `stable`: none that an open transaction may still change (KIP-447).
+    pub(super) async fn fetch_offsets(
+        &mut self,
+        group: &Arc<str>,
+        stable: bool,
+    ) -> Answer<Vec<CommittedOffset>> {
         let started = now();
         let before: Vec<Place> =
             self.partitions(&[]).iter().map(|(t, p)| self.ctx.directory.place(t, *p)).collect();
-        let request = OffsetFetchRequest::default().with_group_id(group_id(group)).with_topics(None);
+        let request = OffsetFetchRequest::default()
+            .with_group_id(group_id(group))
+            .with_topics(None)
+            .with_require_stable(stable);
         let target = Target::Coordinator(group.clone());
         let response = self.client.call(&target, version::OFFSET_FETCH, &request).await;
         let code = response.as_ref().map_or(0, |r| r.error_code);
         let places: Vec<Place> = before.iter().map(|p| self.ctx.directory.still(p)).collect();
         let answer = response.map(|r| places.iter().map(|at| committed(&r, at)).collect::<Vec<_>>());
+        if answer.as_ref().is_ok_and(|rows: &Vec<CommittedOffset>| rows.iter().any(|r| r.code == UNSTABLE)) {
+            reached!("offsets-unstable");
+        }
         let (who, group) = (self.who, group.clone());
-        self.record(Event::OffsetsFetched { who, started, group, answer: answer.clone() });
+        self.record(Event::OffsetsFetched { who, started, group, stable, answer: answer.clone() });
         if code != 0 || answer.is_err() {
             self.client.forget_roles();
         }
@@ -130,6 +175,44 @@ fn commit_request(
         .with_generation_id_or_member_epoch(by.generation)
         .with_member_id(StrBytes::from_string(by.member.to_owned()))
         .with_topics(topics)
+}
+
+fn txn_commit_request(
+    producer: &Incarnation,
+    group: &str,
+    by: &Membership<'_>,
+    offsets: &[(Line, i64)],
+    event: Index,
+) -> TxnOffsetCommitRequest {
+    let mut topics: Vec<TxnOffsetCommitRequestTopic> = Vec::new();
+    for ((topic, partition), offset) in offsets {
+        let row = TxnOffsetCommitRequestPartition::default()
+            .with_partition_index(*partition)
+            .with_committed_offset(*offset)
+            .with_committed_metadata(Some(StrBytes::from_string(event.to_string())));
+        match topics.last_mut().filter(|t| t.name.as_str() == &**topic) {
+            Some(t) => t.partitions.push(row),
+            None => topics.push(
+                TxnOffsetCommitRequestTopic::default()
+                    .with_name(topic_name(topic))
+                    .with_partitions(vec![row]),
+            ),
+        }
+    }
+    TxnOffsetCommitRequest::default()
+        .with_transactional_id(transactional_id(&producer.id))
+        .with_group_id(group_id(group))
+        .with_producer_id(producer.producer.0.into())
+        .with_producer_epoch(producer.producer.1)
+        .with_generation_id(by.generation)
+        .with_member_id(StrBytes::from_string(by.member.to_owned()))
+        .with_topics(topics)
+}
+
+fn txn_commit_code(response: &TxnOffsetCommitResponse, line: &Line) -> Code {
+    let topic = response.topics.iter().find(|t| t.name.as_str() == &*line.0);
+    let row = topic.and_then(|t| t.partitions.iter().find(|p| p.partition_index == line.1));
+    row.map_or(MISSING, |p| p.error_code)
 }
 
 fn commit_code(response: &OffsetCommitResponse, line: &Line) -> Code {

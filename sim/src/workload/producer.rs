@@ -59,13 +59,13 @@ struct Queue {
     retry_at: Option<Instant>,
 }
 
-struct Landed {
-    line: Line,
-    flight: u64,
-    sent: Index,
-    from: Option<IpAddr>,
-    arrived: Option<Duration>,
-    answer: Answer<Produced>,
+pub(super) struct Landed {
+    pub line: Line,
+    pub flight: u64,
+    pub sent: Index,
+    pub from: Option<IpAddr>,
+    pub arrived: Option<Duration>,
+    pub answer: Answer<Produced>,
 }
 
 struct Run {
@@ -288,7 +288,12 @@ fn verdict(answer: &Answer<Produced>, is_idempotent: bool) -> Verdict {
     }
 }
 
-async fn land(line: Line, flight: u64, sent: Index, in_flight: InFlight<ProduceRequest>) -> Landed {
+pub(super) async fn land(
+    line: Line,
+    flight: u64,
+    sent: Index,
+    in_flight: InFlight<ProduceRequest>,
+) -> Landed {
     let from = Some(in_flight.addr().ip());
     let (at, answer) = in_flight.answer_and_when().await;
     let answer = answer.and_then(|response| {

@@ -54,10 +54,10 @@ pub async fn comes_back(ctx: &Ctx) {
 async fn move_until(ctx: &Ctx, mut user: User, group: Arc<str>, begun: Duration, until: Duration) {
     let what = format!("group {group} moves");
     loop {
-        let known = user.fetch_offsets(&group).await;
+        let known = user.fetch_offsets(&group, false).await;
         let has_answer = matches!(&known, Ok(rows) if rows.iter().all(|r| r.code == 0));
         let line = all_lines(ctx).into_iter().next();
-        let commit = match line.filter(|_| has_answer) {
+        let commit = match line.filter(|_| has_answer && ctx.directory.is_open(&group)) {
             Some(line) => Some(user.commit(&group, Membership::OUTSIDE, &[(line, 0)]).await),
             None => None,
         };
@@ -87,6 +87,11 @@ fn prover(ctx: &Ctx, leaders: &Leaders) -> User {
     user
 }
 
+/// One that reads here and there: what the prover reads is taken for the whole.
+fn bystander(ctx: &Ctx, leaders: &Leaders) -> User {
+    User { who: Who::FOUNDER, ..prover(ctx, leaders) }
+}
+
 async fn probe_until(ctx: &Ctx, mut user: User, line: Line, number: u64, begun: Duration, until: Duration) {
     let what = format!("{}-{} takes acks=all", line.0, line.1);
     let mut attempt = 0u64;
@@ -108,6 +113,66 @@ async fn probe_until(ctx: &Ctx, mut user: User, line: Line, number: u64, begun: 
             return;
         }
         again(&mut user, Some(&line)).await;
+    }
+}
+
+/// How long the coordinator may take on top to notice that a transaction's time is over
+/// (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
+const REAPER: Duration = Duration::from_secs(10);
+
+/// Call it when all clients have stopped: every transaction has ended within the longest time that any was given, and a
+/// little more, and the last stable offset is the high watermark everywhere. No group's offset is unstable either.
+pub async fn transactions_end(ctx: &Ctx) {
+    let Some(longest) = ctx.directory.longest_transaction() else { return };
+    let begun = now();
+    let until = begun + longest + REAPER + ctx.lease + GRACE;
+    let leaders = Leaders::default();
+    let lines =
+        all_lines(ctx).into_iter().map(|line| settles(ctx, bystander(ctx, &leaders), line, begun, until));
+    let groups = ctx.directory.groups().into_iter();
+    let groups = groups.map(|group| is_stable(ctx, bystander(ctx, &leaders), group, begun, until));
+    let (lines, groups) = (join_all(lines), join_all(groups));
+    futures::join!(lines, groups);
+}
+
+async fn settles(ctx: &Ctx, mut user: User, line: Line, begun: Duration, until: Duration) {
+    let what = format!("{}-{} has no open transaction", line.0, line.1);
+    loop {
+        let hwm = user.list_offset(&line, LATEST).await;
+        let read = match &hwm {
+            Ok(Listed { code: 0, offset, .. }) => Some(user.fetch_committed(&line, *offset, CHUNK, 0).await),
+            _ => None,
+        };
+        if matches!(&read, Some(Ok((f, _))) if f.code == 0 && f.lso == f.hwm) {
+            ctx.history.record(Event::Proven { what, took: now() - begun });
+            return;
+        }
+        if ctx.directory.id(&line.0).is_none() {
+            return;
+        }
+        if now() >= until {
+            let read = read.map(|r| r.map(|(f, _)| (f.code, f.lso, f.hwm)));
+            let what = format!("{what}: it ends with {hwm:?}, and was read with {read:?} (code, LSO, HWM)");
+            ctx.history.record(Event::NotProven { what });
+            return;
+        }
+        again(&mut user, Some(&line)).await;
+    }
+}
+
+async fn is_stable(ctx: &Ctx, mut user: User, group: Arc<str>, begun: Duration, until: Duration) {
+    let what = format!("group {group} has no open transaction");
+    loop {
+        let known = user.fetch_offsets(&group, true).await;
+        if matches!(&known, Ok(rows) if rows.iter().all(|r| r.code == 0)) {
+            ctx.history.record(Event::Proven { what, took: now() - begun });
+            return;
+        }
+        if now() >= until {
+            ctx.history.record(Event::NotProven { what: format!("{what}: {known:?}") });
+            return;
+        }
+        again(&mut user, None).await;
     }
 }
 
@@ -141,6 +206,12 @@ pub async fn read_all(ctx: &Ctx) {
         if read_line(&mut user, &line).await.is_err() {
             ctx.history.record(Event::NotProven { what });
         }
+        if ctx.directory.longest_transaction().is_some() {
+            let what = format!("{}-{} can be read by who asks for what is committed", line.0, line.1);
+            if read_committed(&mut user, &line).await.is_err() {
+                ctx.history.record(Event::NotProven { what });
+            }
+        }
     }
     for group in ctx.directory.groups() {
         let mut user = prover(ctx, &leaders);
@@ -162,7 +233,7 @@ async fn again(user: &mut User, line: Option<&Line>) {
 
 async fn read_offsets(user: &mut User, group: &Arc<str>) {
     loop {
-        match user.fetch_offsets(group).await {
+        match user.fetch_offsets(group, true).await {
             Ok(rows) if rows.iter().all(|r| r.code == 0) => return,
             _ => again(user, None).await,
         }
@@ -189,6 +260,40 @@ async fn read_line(user: &mut User, line: &Line) -> Result<(), Elapsed> {
     let at = user.ctx.directory.still(&at);
     user.record(Event::FinalRead { at, log_start, hwm });
     Ok(())
+}
+
+async fn read_committed(user: &mut User, line: &Line) -> Result<(), Elapsed> {
+    let at = user.ctx.directory.place(&line.0, line.1);
+    let mut offset = timeout(READING, edge(user, line, EARLIEST)).await?;
+    loop {
+        let (next, lso, hwm) = timeout(READING, read_committed_on(user, line, offset)).await?;
+        offset = next;
+        if offset >= lso {
+            let at = user.ctx.directory.still(&at);
+            user.record(Event::FinalCommitted { at, lso, hwm });
+            return Ok(());
+        }
+    }
+}
+
+/// Where to read on, and the last stable offset and the high watermark.
+async fn read_committed_on(user: &mut User, line: &Line, offset: i64) -> (i64, i64, i64) {
+    loop {
+        match user.fetch_committed(line, offset, CHUNK, 0).await {
+            Ok((f, _)) if f.code == 0 && (f.lso <= offset || !f.batches.is_empty()) => {
+                let next = f.batches.last().map_or(offset, |b| b.end()).max(offset);
+                return (next, f.lso, f.hwm);
+            }
+            Ok((f, _)) if f.code == CORRUPT_MESSAGE => return (offset + 1, f.lso.max(offset + 2), f.hwm),
+            Ok((f, _)) if f.code == OFFSET_OUT_OF_RANGE => {
+                let log_start = edge(user, line, EARLIEST).await;
+                if log_start > offset {
+                    return (log_start, log_start + 1, log_start + 1);
+                }
+            }
+            _ => again(user, Some(line)).await,
+        }
+    }
 }
 
 /// Where to read on, and where the log starts by what is known now.

@@ -15,7 +15,9 @@ use bytes::Bytes;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use futures::FutureExt;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::fetch_response::{EpochEndOffset, FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::fetch_response::{
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
+};
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::ResponseError;
 use std::collections::VecDeque;
@@ -112,7 +114,8 @@ type Found = Result<Outcome, ResponseError>;
 
 /// What a partition has for the client.
 enum Outcome {
-    Records(Bytes, Marks),
+    /// With the aborted transactions that have something in them.
+    Records(Bytes, Marks, Vec<AbortedTransaction>),
     /// The log parted from what the client read (KIP-595): where they last agreed.
     Diverged(EpochEndOffset, Marks),
 }
@@ -120,7 +123,7 @@ enum Outcome {
 impl Outcome {
     fn len(&self) -> usize {
         match self {
-            Outcome::Records(records, _) => records.len(),
+            Outcome::Records(records, ..) => records.len(),
             Outcome::Diverged(..) => 0,
         }
     }
@@ -219,10 +222,11 @@ impl Reader {
     fn answer(&mut self, row: &Row, found: Found) -> PartitionData {
         let data = PartitionData::default().with_partition_index(row.asked.partition);
         match found {
-            Ok(Outcome::Records(records, marks)) => {
+            Ok(Outcome::Records(records, marks, aborted)) => {
                 self.allotment.gave(records.len());
                 self.bytes += records.len();
-                self.show(data, marks).with_records(Some(records))
+                let aborted = self.committed.then_some(aborted);
+                self.show(data, marks).with_aborted_transactions(aborted).with_records(Some(records))
             }
             Ok(Outcome::Diverged(end, marks)) => {
                 self.is_urgent = true;
@@ -268,7 +272,11 @@ impl Reader {
         if self.version < FIRST_WITH_ZSTD && batches::has_zstd(&read.records) {
             return Err(ResponseError::UnsupportedCompressionType);
         }
-        Ok(Outcome::Records(self.held.hold(read.records), read.marks))
+        let aborted = read.aborted.iter().map(|a| {
+            AbortedTransaction::default().with_producer_id(a.producer_id.into()).with_first_offset(a.first.0)
+        });
+        let aborted = aborted.collect();
+        Ok(Outcome::Records(self.held.hold(read.records), read.marks, aborted))
     }
 
     /// Whether the client's last record is not of this log, as Kafka's `Partition.readRecords` decides it.
@@ -307,7 +315,7 @@ fn has_nothing_yet(row: &Row) -> bool {
 
 /// Whether what was found by reading `read` is what reading `due` brings: all rows before it are known now.
 fn is_due(asked: &FetchPartition, found: &Found, read: Portion, due: Portion) -> bool {
-    let Ok(Outcome::Records(records, marks)) = found else { return true };
+    let Ok(Outcome::Records(records, marks, _)) = found else { return true };
     match due.at_least_one {
         true => read.at_least_one || !records.is_empty() || asked.fetch_offset >= marks.lso.0,
         false => records.len() <= due.max_bytes,

@@ -114,6 +114,18 @@ impl Group {
         }
     }
 
+    /// As [`Group::may_commit`], of a member that commits in a transaction (KIP-447): also while a rebalance goes on.
+    pub fn may_commit_in_transaction(&mut self, now: Now, caller: &Caller) -> Result<(), ResponseError> {
+        if caller.generation < 0 && self.state == State::Empty {
+            return Ok(());
+        }
+        self.check_member(caller)?;
+        if let Some(member) = self.members.get_mut(&caller.member_id) {
+            member.touch(now);
+        }
+        Ok(())
+    }
+
     /// A member leaves: by its id, or as the holder of a static instance (KIP-345: administrators remove
     /// static members by instance alone). Gives back the id that left.
     pub fn leave(

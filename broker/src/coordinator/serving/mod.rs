@@ -7,7 +7,12 @@
 //! - *A failed append ends the serving.* Whether the record is in the log is then unknown, so the whole state
 //!   is dropped, all who wait are told, and the slot loads anew. There is nothing to roll back.
 
+mod ends;
 mod members;
+mod transactions;
+
+pub use ends::{Admission, QUESTION};
+pub use transactions::{Outcome, Step};
 
 use super::any::{AnyGroup, Terms};
 use super::consumer::ConsumerLimits;
@@ -65,6 +70,8 @@ pub struct Serving {
     next_token: Token,
     /// Topic ids that the last sweep did not find.
     missing: BTreeSet<TopicId>,
+    transactions: transactions::Transactions,
+    ends: ends::Ends,
 }
 
 /// What one commit asks for.
@@ -90,6 +97,8 @@ impl Serving {
             requests: BTreeMap::new(),
             next_token: 0,
             missing: BTreeSet::new(),
+            transactions: transactions::Transactions::from_durable(&durable, now),
+            ends: ends::Ends::from_durable(&durable),
             durable,
         };
         for (id, kept) in serving.durable.groups() {
@@ -153,6 +162,8 @@ impl Serving {
             return Err(ResponseError::NonEmptyGroup);
         }
         self.forget_live(id);
+        // Offsets of open transactions go, too, as in Kafka.
+        self.ends.forget(id);
         let seq = self.submit(vec![Record::group(id, Value::Deleted)]);
         Ok(self.gate(seq))
     }
@@ -178,8 +189,9 @@ impl Serving {
 
     /// Forgets offsets whose time is over (KIP-211: only of groups without members, counted from when the
     /// group became empty or the offset was committed, whichever is later), offsets of topics that two sweeps
-    /// in a row did not find, and groups of which nothing is left.
+    /// in a row did not find, and groups of which nothing is left. What a transaction has yet to decide on stays.
     pub fn sweep(&mut self, now: Now, retention: Duration, exists: impl Fn(TopicId) -> bool) {
+        self.ends.sweep(now);
         let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let mut missing = BTreeSet::new();
         let mut records = Vec::new();
@@ -188,8 +200,8 @@ impl Serving {
             let group = self.group(id);
             let deserted = group.is_none_or(AnyGroup::is_deserted);
             let since = group.and_then(AnyGroup::empty_since).unwrap_or(i64::MIN);
-            let mut left = 0usize;
-            for (place, c) in kept.offsets() {
+            let mut left = kept.pending().places().count();
+            for (place, c) in kept.offsets().filter(|(place, _)| !kept.pending().covers(place)) {
                 let over = match c.expires_at {
                     Some(at) => now.wall_ms >= at,
                     None => now.wall_ms.saturating_sub(since.max(c.committed_at)) >= retention,
@@ -293,6 +305,11 @@ impl Serving {
     /// Opens when all that was decided on in the group so far is durable.
     pub fn group_gate(&mut self, id: &str) -> Gate {
         self.gate(self.doc_seq(id))
+    }
+
+    /// Opens when all that was decided on so far is durable.
+    pub fn gate_of_all(&mut self) -> Gate {
+        self.gate(self.submitted)
     }
 
     fn gate(&mut self, seq: Seq) -> Gate {

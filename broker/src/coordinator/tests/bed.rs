@@ -200,6 +200,11 @@ impl Bed {
 
     /// The log of group "g".
     pub fn log(&self) -> &FakeLog {
-        &self.logs[slot_of("g") as usize]
+        self.log_of("g")
+    }
+
+    /// The log of a group or a transactional id.
+    pub fn log_of(&self, id: &str) -> &FakeLog {
+        &self.logs[slot_of(id) as usize]
     }
 }

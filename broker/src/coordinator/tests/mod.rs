@@ -4,3 +4,8 @@ mod bed;
 mod consumer_groups;
 mod on_fake_log;
 mod on_storage;
+mod transaction_bed;
+mod transactional_offsets;
+mod transactions;
+mod transactions_at_random;
+mod transactions_on_storage;

@@ -8,8 +8,10 @@ use crate::storage::index::Index;
 use crate::storage::names::SegmentName;
 use crate::storage::producers::Producers;
 use crate::storage::scan::{self, Step, Walker};
+use crate::storage::transactions::{self, Marker};
 use crate::types::{Epoch, Offset, Pos};
-use crate::volume::{write_all_at, Class};
+use crate::volume::{write_all_at, Class, VolumeFile};
+use std::sync::Arc;
 
 /// Bytes between index entries of a copied tail (Kafka's default of `index.interval.bytes`).
 const INDEX_INTERVAL: u64 = 4096;
@@ -194,7 +196,7 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
         reached!("snapshot-past-the-end");
     }
     let (mut producers, from) = match snapshot {
-        Some(s) => (Producers::restore(s.producers.clone()), s.offset),
+        Some(s) => (Producers::restore(s.producers.clone(), s.aborted.clone()), s.offset),
         None if promised => (Producers::default(), m.log_start),
         // No producer was known at the last checkpoint (or at the open, if there was none).
         None => (Producers::default(), believed.map_or(m.start, |c| c.offset)),
@@ -205,11 +207,14 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
         let near = believed
             .filter(|c| s.epoch == c.epoch && s.base == c.segment && c.offset <= from && c.pos <= s.end_pos);
         let (pos, expected) = near.map_or((Pos::ZERO, s.base), |c| (c.pos, c.offset));
-        let mut walk = Walker::new(file, pos, s.end_pos, expected);
+        let mut walk = Walker::new(file.clone(), pos, s.end_pos, expected);
         loop {
             match walk.step().await? {
+                Step::Batch(h, at) if Offset(h.base_offset) >= from && h.is_control() => {
+                    replay_marker(a, &h, &file, at, &mut producers, log.end).await?;
+                }
                 Step::Batch(h, _) if Offset(h.base_offset) >= from => {
-                    producers.record(&h, Offset(h.base_offset), a.now, log.end);
+                    producers.record(&h, Offset(h.base_offset), a.now, log.end, None);
                 }
                 Step::Batch(..) => {}
                 Step::Damaged(at) => {
@@ -221,8 +226,29 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
             }
         }
     }
+    producers.prune(m.log_start);
     producers.expire(a.now.saturating_sub(a.config.producer_expiry.as_millis() as i64), log.end);
     Ok(producers)
+}
+
+async fn replay_marker(
+    a: &OpenArgs,
+    h: &Header,
+    file: &Arc<dyn VolumeFile>,
+    at: Pos,
+    producers: &mut Producers,
+    end: Offset,
+) -> Result<(), OpenError> {
+    let bytes = file.read_at(at.0, usize::try_from(h.size).unwrap_or(usize::MAX)).await?;
+    let Some((commit, coordinator_epoch)) = transactions::decode_marker(h, &bytes) else {
+        // The transaction stays open then: nobody can say how it ended.
+        tracing::error!(dir = %a.spec.dir, offset = h.base_offset, "a damaged transaction marker");
+        return Ok(());
+    };
+    let (producer_id, producer_epoch) = (h.producer_id, h.producer_epoch);
+    let marker = Marker { producer_id, producer_epoch, commit, coordinator_epoch, number: None, first: None };
+    producers.record_marker(&marker, Offset(h.base_offset), a.now, end);
+    Ok(())
 }
 
 /// Copies the doubtful tail into a first segment of the new epoch. Returns what remains of the older ones.

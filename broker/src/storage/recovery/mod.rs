@@ -26,6 +26,7 @@ use crate::storage::docs::{self, Checkpoint, DocError, Manifest, Sealed, FORMAT}
 use crate::storage::index::Index;
 use crate::storage::names::{self, FileName, SegmentName};
 use crate::storage::producers::{Producer, Producers};
+use crate::storage::transactions::Aborted;
 use crate::storage::{Fence, PartitionSpec};
 use crate::types::{Epoch, Offset, Pos, TopicId};
 use crate::volume::{self, Class, Volume, VolumeError, VolumeFile};
@@ -44,6 +45,15 @@ pub struct ProducerSnapshot {
     /// Batches before this offset are accounted for, none from it on.
     pub offset: Offset,
     pub producers: Vec<Producer>,
+    /// Aborted transactions, by the offset of their marker.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aborted: Vec<Aborted>,
+}
+
+impl ProducerSnapshot {
+    pub fn is_empty(&self) -> bool {
+        self.producers.is_empty() && self.aborted.is_empty()
+    }
 }
 
 /// A first segment of the new epoch, holding a copy of the doubtful tail.
@@ -406,6 +416,7 @@ async fn write_snapshot(
         epoch: m.epoch,
         offset: end,
         producers: producers.durable(end),
+        aborted: producers.durably_aborted(end),
     };
     let name = names::producers(m.epoch);
     Ok(docs::replace(&*a.volume, &a.spec.dir, &name, a.nonce, docs::encode(&s)).await?)

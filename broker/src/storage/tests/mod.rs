@@ -8,4 +8,5 @@ mod checkpoints;
 mod crashes;
 mod stalls;
 mod successors;
+mod transactions;
 mod verify;

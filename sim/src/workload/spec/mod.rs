@@ -12,6 +12,10 @@
 //! from = "tail"
 //! ```
 
+mod transactions;
+
+pub use transactions::{Fortune, Pipeline, Transactional};
+
 use rand::rngs::SmallRng;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
@@ -75,6 +79,8 @@ pub enum Spec {
     Committer(Committer),
     Admin(Admin),
     Lookup(Lookup),
+    Transactional(Transactional),
+    Pipeline(Pipeline),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,6 +142,14 @@ pub enum From {
     Seek,
 }
 
+/// Whether a consumer is shown what no transaction has decided yet, or was aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    Uncommitted,
+    Committed,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Consumer {
@@ -143,6 +157,7 @@ pub struct Consumer {
     /// Empty: all topics.
     pub topics: Vec<String>,
     pub from: From,
+    pub isolation: Isolation,
     /// Bytes asked for per partition, drawn for each request.
     pub max_bytes: Range,
     /// Milliseconds that the broker may wait for records, drawn for each request.
@@ -158,6 +173,7 @@ impl Default for Consumer {
             count: 1,
             topics: Vec::new(),
             from: From::Start,
+            isolation: Isolation::Uncommitted,
             max_bytes: Range::Between([1.0, 65_536.0]),
             max_wait_ms: Range::Between([10.0, 500.0]),
             pause_ms: Range::Between([10.0, 100.0]),
@@ -224,6 +240,8 @@ pub struct Committer {
     pub rate: Range,
     /// How likely it asks instead of committing.
     pub ask: f64,
+    /// How likely it asks for what no open transaction may change any more.
+    pub stable: f64,
     pub timeout_ms: Option<Range>,
 }
 
@@ -235,6 +253,7 @@ impl Default for Committer {
             topics: Vec::new(),
             rate: Range::Between([1.0, 10.0]),
             ask: 0.3,
+            stable: 0.0,
             timeout_ms: None,
         }
     }
@@ -306,7 +325,7 @@ impl Default for Lookup {
 }
 
 impl Spec {
-    pub(super) fn count(&self) -> u32 {
+    pub(in crate::workload) fn count(&self) -> u32 {
         match self {
             Spec::Producer(s) => s.count,
             Spec::Consumer(s) => s.count,
@@ -314,10 +333,12 @@ impl Spec {
             Spec::Committer(s) => s.count,
             Spec::Admin(s) => s.count,
             Spec::Lookup(s) => s.count,
+            Spec::Transactional(s) => s.count,
+            Spec::Pipeline(s) => s.count,
         }
     }
 
-    pub(super) fn timeout(&self) -> Option<Range> {
+    pub(in crate::workload) fn timeout(&self) -> Option<Range> {
         match self {
             Spec::Producer(s) => s.timeout_ms,
             Spec::Consumer(s) => s.timeout_ms,
@@ -325,10 +346,12 @@ impl Spec {
             Spec::Committer(s) => s.timeout_ms,
             Spec::Admin(s) => s.timeout_ms,
             Spec::Lookup(s) => s.timeout_ms,
+            Spec::Transactional(s) => s.timeout_ms,
+            Spec::Pipeline(s) => s.timeout_ms,
         }
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(in crate::workload) fn name(&self) -> &'static str {
         match self {
             Spec::Producer(_) => "producer",
             Spec::Consumer(_) => "consumer",
@@ -336,6 +359,8 @@ impl Spec {
             Spec::Committer(_) => "committer",
             Spec::Admin(_) => "admin",
             Spec::Lookup(_) => "lookup",
+            Spec::Transactional(_) => "transactional",
+            Spec::Pipeline(_) => "pipeline",
         }
     }
 }
