@@ -1,8 +1,8 @@
 //! ApiVersions (KIP-35, KIP-511): what this broker serves.
 //!
-//! One feature is listed (KIP-584): `group.version`, at 1, which tells clients that the consumer protocol
-//! (KIP-848) is served. Nobody can change it, so its epoch never moves. That it could be 0 is left out below version
-//! 4, whose clients take a minimum of 0 for an error (KIP-1006).
+//! Two features are listed (KIP-584): `group.version`, at 1, which tells clients that the consumer protocol (KIP-848) is
+//! served, and `transaction.version`, at 2, that both parts of KIP-890 are. Nobody can change them, so their epoch never
+//! moves. That they could be 0 is left out below version 4, whose clients take a minimum of 0 for an error (KIP-1006).
 
 use super::{dispatch::TABLE, RequestContext};
 use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
@@ -15,8 +15,8 @@ const FEATURES: i16 = 3;
 /// The first whose clients know a feature that may be absent.
 const MINIMUM_0: i16 = 4;
 
-const GROUP_VERSION: StrBytes = StrBytes::from_static_str("group.version");
-const LEVEL: i16 = 1;
+const LEVELS: [(StrBytes, i16); 2] =
+    [(StrBytes::from_static_str("group.version"), 1), (StrBytes::from_static_str("transaction.version"), 2)];
 
 pub async fn handle(cx: &RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse {
     if cx.api_version >= FEATURES
@@ -31,15 +31,22 @@ fn with_features(version: i16, response: ApiVersionsResponse) -> ApiVersionsResp
     if version < FEATURES {
         return response;
     }
-    let supported = SupportedFeatureKey::default().with_name(GROUP_VERSION).with_max_version(LEVEL);
-    let finalized = FinalizedFeatureKey::default()
-        .with_name(GROUP_VERSION)
-        .with_max_version_level(LEVEL)
-        .with_min_version_level(LEVEL);
+    let supported = |(name, level): &(StrBytes, i16)| {
+        SupportedFeatureKey::default().with_name(name.clone()).with_max_version(*level)
+    };
+    let finalized = |(name, level): &(StrBytes, i16)| {
+        FinalizedFeatureKey::default()
+            .with_name(name.clone())
+            .with_max_version_level(*level)
+            .with_min_version_level(*level)
+    };
     response
-        .with_supported_features(if version >= MINIMUM_0 { vec![supported] } else { Vec::new() })
+        .with_supported_features(match version >= MINIMUM_0 {
+            true => LEVELS.iter().map(supported).collect(),
+            false => Vec::new(),
+        })
         .with_finalized_features_epoch(0)
-        .with_finalized_features(vec![finalized])
+        .with_finalized_features(LEVELS.iter().map(finalized).collect())
 }
 
 /// The answer to a version that is not known, to be encoded as version 0.

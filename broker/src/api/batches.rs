@@ -1,6 +1,9 @@
 //! What the wire rules need to know of record batches, from the fixed part of their headers
 //! (Kafka: *Record Batch*). Records are never opened.
 
+use crate::coordinator::transactions::Producer;
+use crate::storage::batch::Header;
+
 /// Where a batch's length ends: base offset (8), length (4).
 const LENGTH_END: usize = 12;
 /// The attributes' low byte: after base offset, length, leader epoch (4), magic (1), CRC (4), and the high byte.
@@ -22,6 +25,12 @@ pub(super) fn has_zstd(mut records: &[u8]) -> bool {
             None => return false,
         }
     }
+}
+
+/// Who wrote the batch, if it is of a transaction. Whether it is a sound batch is for storage to see.
+pub(super) fn transactional(records: &[u8]) -> Option<Producer> {
+    let head = Header::parse(records).filter(|h| h.magic == 2 && h.is_transactional() && h.has_producer())?;
+    Some(Producer { id: head.producer_id, epoch: head.producer_epoch })
 }
 
 #[cfg(test)]

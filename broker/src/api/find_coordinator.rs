@@ -1,11 +1,4 @@
-//! FindCoordinator (batched keys: KIP-699). A group's coordinator is whoever has its slot.
-//!
-//! Transactions are not served, and the refusal says so in its message. Its code depends on the version, which
-//! tells the family of clients. From version 3 on it is that of InitProducerId, UNSUPPORTED_VERSION (35): the
-//! Java client, franz-go and kafka-python give up at once and show the message. librdkafka asks in version 2 at
-//! most, and goes on looking until its time is up (then reporting nothing but that) on every code but two; so up
-//! to version 2 the code is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which ends `init_transactions()` at once,
-//! fatally, with the message beside it.
+//! FindCoordinator (batched keys: KIP-699). The coordinator of a group or transactional id is whoever has its slot.
 
 use super::members::{members, Member};
 use super::RequestContext;
@@ -18,8 +11,6 @@ use kafka_protocol::ResponseError;
 
 const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
-/// The first flexible version; no librdkafka asks in it.
-const FLEXIBLE: i16 = 3;
 /// From this version on, keys are batched.
 const BATCHED: i16 = 4;
 
@@ -27,8 +18,7 @@ pub async fn handle(cx: &RequestContext, req: FindCoordinatorRequest) -> FindCoo
     let members = members(cx);
     let image = cx.broker.cluster.image();
     let find = |key: &StrBytes| match req.key_type {
-        GROUP => of_group(&image, &members, key),
-        TRANSACTION => none(refusal(cx.api_version), "transactions are not served"),
+        GROUP | TRANSACTION => of_slot(&image, &members, key),
         _ => none(ResponseError::InvalidRequest, "unknown coordinator type"),
     };
     if cx.api_version < BATCHED {
@@ -38,21 +28,12 @@ pub async fn handle(cx: &RequestContext, req: FindCoordinatorRequest) -> FindCoo
     shape(cx.api_version, found.collect())
 }
 
-/// Whoever has the group's slot, if that broker may be there.
-fn of_group(image: &ClusterImage, members: &[Member], group: &str) -> Coordinator {
-    let id = image.coordinator(slot_of(group)).map(|id| BrokerId(id.0));
-    match members.iter().find(|m| Some(m.id) == id) {
+/// Whoever has the slot of a group or transactional id, if that broker may be there.
+fn of_slot(image: &ClusterImage, members: &[Member], id: &str) -> Coordinator {
+    let coordinator = image.coordinator(slot_of(id)).map(|id| BrokerId(id.0));
+    match members.iter().find(|m| Some(m.id) == coordinator) {
         Some(m) => Coordinator::default().with_node_id(m.id).with_host(m.host.clone()).with_port(m.port),
-        None => none(ResponseError::CoordinatorNotAvailable, "no broker coordinates this group now"),
-    }
-}
-
-/// What a transactional producer is told in this version.
-fn refusal(version: i16) -> ResponseError {
-    if version < FLEXIBLE {
-        ResponseError::TransactionalIdAuthorizationFailed
-    } else {
-        ResponseError::UnsupportedVersion
+        None => none(ResponseError::CoordinatorNotAvailable, "no broker coordinates it now"),
     }
 }
 
@@ -85,18 +66,8 @@ mod tests {
     use kafka_protocol::protocol::Encodable;
 
     #[test]
-    fn a_transactional_producer_is_refused_with_what_its_client_takes_as_final() {
-        for version in 0..=2 {
-            assert_eq!(refusal(version), ResponseError::TransactionalIdAuthorizationFailed);
-        }
-        for version in 3..=4 {
-            assert_eq!(refusal(version), ResponseError::UnsupportedVersion);
-        }
-    }
-
-    #[test]
     fn every_version_has_a_shape_that_encodes() {
-        for version in 0..=4 {
+        for version in 0..=5 {
             for found in [
                 Coordinator::default().with_host(StrBytes::from_static_str("h")).with_port(1),
                 none(ResponseError::UnsupportedVersion, "no"),

@@ -58,6 +58,17 @@ first_error! {
         .chain(r.groups.iter().flat_map(|g| {
             once(g.error_code).chain(g.topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code))
         }));
+    AddPartitionsToTxnResponse: r => once(r.error_code)
+        .chain(r.results_by_topic_v3_and_below.iter().chain(r.results_by_transaction.iter().flat_map(|t| &t.topic_results))
+            .flat_map(|t| &t.results_by_partition).map(|p| p.partition_error_code));
+    AddOffsetsToTxnResponse: r => once(r.error_code);
+    EndTxnResponse: r => once(r.error_code);
+    TxnOffsetCommitResponse: r => r.topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code);
+    WriteTxnMarkersResponse: r => r.markers.iter().flat_map(|m| &m.topics).flat_map(|t| &t.partitions)
+        .map(|p| p.error_code);
+    DescribeTransactionsResponse: r => r.transaction_states.iter().map(|t| t.error_code);
+    ListTransactionsResponse: r => once(r.error_code);
+    DescribeProducersResponse: r => r.topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code);
     OffsetDeleteResponse: r => once(r.error_code)
         .chain(r.topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
 }

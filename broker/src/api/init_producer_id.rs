@@ -3,21 +3,26 @@
 //! As in Kafka, a producer without a transactional id that brings its old id and epoch (version 3 and up) gets a
 //! new id: nothing but the producer itself knows what it had written.
 //!
-//! Transactions are not served. The refusal is UNSUPPORTED_VERSION (35): it is not retriable, so the Java
-//! client, franz-go, aiokafka and kafkajs fail `initTransactions` at once and say that the broker does not
-//! support the call. librdkafka does not come this far: FindCoordinator has refused it.
+//! With a transactional id it is the transaction's coordinator that answers: whoever had that id before is fenced, and what
+//! he left open is aborted first.
 
+use super::transactions::as_of;
 use super::RequestContext;
+use crate::coordinator::transactions::Producer;
 use crate::coordinator::ProducerIdError;
 use kafka_protocol::messages::{InitProducerIdRequest, InitProducerIdResponse, ProducerId};
 use kafka_protocol::ResponseError;
 
 const NONE: i64 = -1;
+const FENCED_SINCE: i16 = 4;
 
 pub async fn handle(cx: &RequestContext, req: InitProducerIdRequest) -> InitProducerIdResponse {
     if let Err(error) = check(&req) {
         tracing::info!(client = %cx.client_id, %error, "InitProducerId is refused");
         return refuse(error);
+    }
+    if let Some(id) = &req.transactional_id {
+        return transactional(cx, id, &req).await;
     }
     match cx.broker.producer_ids.next().await {
         Ok(id) => InitProducerIdResponse::default().with_producer_id(ProducerId(id)).with_producer_epoch(0),
@@ -25,6 +30,17 @@ pub async fn handle(cx: &RequestContext, req: InitProducerIdRequest) -> InitProd
             tracing::warn!(error = %e, "no producer id could be given out");
             refuse(error_of(&e))
         }
+    }
+}
+
+async fn transactional(cx: &RequestContext, id: &str, req: &InitProducerIdRequest) -> InitProducerIdResponse {
+    let has_current = req.producer_id.0 != NONE;
+    let current = has_current.then_some(Producer { id: req.producer_id.0, epoch: req.producer_epoch });
+    match cx.broker.transactions.init_producer_id(id, req.transaction_timeout_ms, current).await {
+        Ok(given) => InitProducerIdResponse::default()
+            .with_producer_id(ProducerId(given.id))
+            .with_producer_epoch(given.epoch),
+        Err(e) => refuse(as_of(cx.api_version, FENCED_SINCE, e)),
     }
 }
 
@@ -37,9 +53,9 @@ fn refuse(error: ResponseError) -> InitProducerIdResponse {
 
 fn check(req: &InitProducerIdRequest) -> Result<(), ResponseError> {
     if let Some(transactional_id) = &req.transactional_id {
-        // An empty id is an error of the client's, served or not.
-        let empty = transactional_id.0.is_empty();
-        return Err(if empty { ResponseError::InvalidRequest } else { ResponseError::UnsupportedVersion });
+        if transactional_id.0.is_empty() {
+            return Err(ResponseError::InvalidRequest);
+        }
     }
     let has_id = req.producer_id.0 != NONE;
     let has_epoch = i64::from(req.producer_epoch) != NONE;
@@ -88,8 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn transactions_are_refused_in_plain_words() {
-        assert_eq!(check(&request(Some("t"), -1, -1)), Err(ResponseError::UnsupportedVersion));
+    fn an_empty_transactional_id_is_no_request() {
+        assert_eq!(check(&request(Some("t"), -1, -1)), Ok(()));
         assert_eq!(check(&request(Some(""), -1, -1)), Err(ResponseError::InvalidRequest));
     }
 }

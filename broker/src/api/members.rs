@@ -1,6 +1,6 @@
 //! The brokers of the cluster, as clients are told of them.
 
-use super::RequestContext;
+use super::{Broker, RequestContext};
 use crate::cluster::ClusterImage;
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
@@ -15,9 +15,13 @@ pub(super) struct Member {
 
 /// This broker, and all others that are not known to be gone.
 pub(super) fn members(cx: &RequestContext) -> Vec<Member> {
-    let cluster = &cx.broker.cluster;
+    members_of(&cx.broker)
+}
+
+pub(super) fn members_of(broker: &Broker) -> Vec<Member> {
+    let cluster = &broker.cluster;
     let this = cluster.broker_id();
-    let (host, port) = &cx.broker.advertised;
+    let (host, port) = &broker.advertised;
     let me =
         Member { id: BrokerId(this.0), host: StrBytes::from_string(host.clone()), port: i32::from(*port) };
     let view = cluster.members();

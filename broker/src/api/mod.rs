@@ -53,6 +53,7 @@ mod refusal;
 mod served;
 mod side_by_side;
 pub mod sync_group;
+pub mod transactions;
 
 pub use closing::Closing;
 pub use dispatch::{begin, Hangup, Peer, Reply, Started, Work};
@@ -61,6 +62,7 @@ pub use served::Served;
 
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
+use crate::coordinator::transactions::Transactions;
 use crate::coordinator::{Groups, ProducerIds};
 use crate::metrics::Metrics;
 use crate::rt::Env;
@@ -76,6 +78,7 @@ pub struct Broker {
     pub cluster: Arc<Cluster>,
     pub groups: Arc<Groups>,
     pub producer_ids: Arc<ProducerIds>,
+    pub transactions: Arc<Transactions>,
     pub metrics: Arc<Metrics>,
     /// Where clients reach this broker: what Metadata, FindCoordinator and DescribeCluster say.
     pub advertised: (String, u16),

@@ -3,7 +3,8 @@
 //! A member of a consumer group says its id and epoch (version 9, KIP-848), and is told STALE_MEMBER_EPOCH if that is not the
 //! present one: whoever had its partitions in between may have committed.
 //!
-//! `require_stable` (KIP-447) asks not to see offsets of undecided transactions. There are none.
+//! `require_stable` (KIP-447): an offset that an open transaction may yet move is UNSTABLE_OFFSET_COMMIT (88), and clients
+//! ask again; without it they get the last one that stands.
 
 use super::group_terms::text;
 use super::RequestContext;
@@ -18,7 +19,7 @@ use kafka_protocol::messages::offset_fetch_response::{
 use kafka_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// From this version on, an error of the group stands once, and not at each partition.
 const GROUP_ERROR: i16 = 2;
@@ -29,13 +30,13 @@ pub async fn handle(cx: &RequestContext, req: OffsetFetchRequest) -> OffsetFetch
     if cx.api_version >= BATCHED {
         let mut groups = Vec::with_capacity(req.groups.len());
         for group in req.groups {
-            groups.push(one_of_many(cx, group).await);
+            groups.push(one_of_many(cx, group, req.require_stable).await);
         }
         return OffsetFetchResponse::default().with_groups(groups);
     }
     let asked: Option<Vec<Asked>> =
         req.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
-    match fetch(cx, &req.group_id, None, asked.as_deref()).await {
+    match fetch(cx, &req.group_id, None, (asked.as_deref(), req.require_stable)).await {
         Ok(found) => {
             OffsetFetchResponse::default().with_topics(found.into_iter().map(single_topic).collect())
         }
@@ -52,12 +53,16 @@ pub async fn handle(cx: &RequestContext, req: OffsetFetchRequest) -> OffsetFetch
     }
 }
 
-async fn one_of_many(cx: &RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+async fn one_of_many(
+    cx: &RequestContext,
+    group: OffsetFetchRequestGroup,
+    stable: bool,
+) -> OffsetFetchResponseGroup {
     let asked: Option<Vec<Asked>> =
         group.topics.map(|topics| topics.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
     // An administrator says neither.
     let reader = group.member_id.as_deref().map(|id| (id, group.member_epoch));
-    let found = fetch(cx, &group.group_id, reader, asked.as_deref()).await;
+    let found = fetch(cx, &group.group_id, reader, (asked.as_deref(), stable)).await;
     let response = OffsetFetchResponseGroup::default().with_group_id(group.group_id);
     match found {
         Ok(found) => response.with_topics(found.into_iter().map(batched_topic).collect()),
@@ -73,31 +78,46 @@ async fn fetch(
     cx: &RequestContext,
     group: &str,
     reader: Option<(&str, i32)>,
-    asked: Option<&[Asked]>,
+    (asked, stable): (Option<&[Asked]>, bool),
 ) -> Result<Vec<Found>, ResponseError> {
-    let offsets = cx.broker.groups.offsets_for(group, reader).await?;
+    let (offsets, unstable) = cx.broker.groups.offsets_and_unstable(group, reader).await?;
+    let unstable = if stable { unstable } else { BTreeSet::new() };
     let image = cx.broker.cluster.image();
     Ok(match asked {
-        Some(asked) => pick(&image, &offsets.into_iter().collect(), asked),
-        None => all(&image, offsets),
+        Some(asked) => pick(&image, &offsets.into_iter().collect(), &unstable, asked),
+        None => all(&image, offsets, &unstable),
     })
 }
 
 /// By the id that the name has now: a recreated topic inherits nothing.
-fn pick(image: &ClusterImage, offsets: &BTreeMap<Place, Committed>, asked: &[Asked]) -> Vec<Found> {
-    let find = |id: Option<TopicId>, p: i32| id.and_then(|id| offsets.get(&(id, p))).cloned();
+fn pick(
+    image: &ClusterImage,
+    offsets: &BTreeMap<Place, Committed>,
+    unstable: &BTreeSet<Place>,
+    asked: &[Asked],
+) -> Vec<Found> {
+    let find = |id: Option<TopicId>, p: i32| match id.map(|id| (id, p)) {
+        Some(place) if unstable.contains(&place) => Err(ResponseError::UnstableOffsetCommit),
+        place => Ok(place.and_then(|place| offsets.get(&place)).cloned()),
+    };
     let topic = |(name, partitions): &Asked| {
         let id = image.topic(name).map(|t| t.id);
-        (name.clone(), partitions.iter().map(|p| (*p, Ok(find(id, *p)))).collect())
+        (name.clone(), partitions.iter().map(|p| (*p, find(id, *p))).collect())
     };
     asked.iter().map(topic).collect()
 }
 
-fn all(image: &ClusterImage, offsets: Vec<(Place, Committed)>) -> Vec<Found> {
+fn all(image: &ClusterImage, offsets: Vec<(Place, Committed)>, unstable: &BTreeSet<Place>) -> Vec<Found> {
     let mut topics: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for ((id, partition), committed) in offsets {
         if let Some(topic) = image.topic_by_id(id) {
-            topics.entry(topic.name.clone()).or_default().push((partition, Ok(Some(committed))));
+            topics.entry(topic.name.clone()).or_default().push((
+                partition,
+                match unstable.contains(&(id, partition)) {
+                    true => Err(ResponseError::UnstableOffsetCommit),
+                    false => Ok(Some(committed)),
+                },
+            ));
         }
     }
     topics.into_iter().map(|(name, found)| (TopicName(text(name)), found)).collect()

@@ -54,7 +54,7 @@ pub(super) fn append_error(error: &AppendError) -> ResponseError {
         AppendError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
         AppendError::InvalidProducerEpoch { .. } => ResponseError::InvalidProducerEpoch,
         AppendError::DuplicateSequence(_) => ResponseError::DuplicateSequenceNumber,
-        AppendError::InvalidTxnState => super::produce::TRANSACTIONS_REFUSED,
+        AppendError::InvalidTxnState => ResponseError::InvalidTxnState,
     }
 }
 

@@ -1,12 +1,13 @@
-//! Produce (KIP-98 batches, versions 3–11).
+//! Produce (KIP-98 batches, versions 3–12).
 //!
 //! Split in two: [`start`] gives every batch its place in its partition's queue, or in the line for it, and is awaited before
 //! the connection's next request starts, so that a pipelining producer's batches keep their order; [`Pending::finish`]
 //! waits for durability beside later requests.
 //!
 //! Decisions:
-//! - A transactional id is refused with INVALID_TXN_STATE (48): no client retries it, Java and librdkafka both
-//!   report it as fatal to the transaction, and from version 8 on the message says why.
+//! - A transaction's first batch in a partition waits until the transaction's coordinator has confirmed it (KIP-890), and
+//!   with it what the connection sent later: sequences must keep their order. All that a transactional producer sends
+//!   depends on that coordinator, so nobody else is held up. From version 12 on the partition joins the transaction so.
 //! - `timeout_ms` bounds the wait whatever `acks` is (Kafka: for -1 only); 0 or less sets no bound, since
 //!   Kafka with one replica never times such a request out, and the watchdog bounds it anyway.
 //! - A partition that still opens is waited for, two seconds at most. Neither that nor a full queue holds up the connection's
@@ -14,7 +15,9 @@
 //!   requests may hold in memory.
 //! - Topics are not created here; clients have that done by Metadata.
 
+use super::transactions::{self, Claim};
 use super::{batches, partitions, RequestContext};
+use crate::coordinator::transactions::{Participant, Producer};
 use crate::storage::{Acks, AppendError, AppendRequest, Appended, Partition, Ticket};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -30,8 +33,10 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What a transactional producer is told.
-pub(super) const TRANSACTIONS_REFUSED: ResponseError = ResponseError::InvalidTxnState;
+/// The first version that makes the partition take part in the transaction by itself.
+const ADDS_SINCE: i16 = 12;
+/// The first version whose clients know TRANSACTION_ABORTABLE.
+const ABORTABLE_SINCE: i16 = 11;
 
 /// How long a produce waits for partitions that are opening; then they answer NOT_LEADER_OR_FOLLOWER, which clients
 /// try again.
@@ -79,8 +84,12 @@ impl From<AppendError> for Refusal {
 pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
     let deadline = Deadline::after(cx, req.timeout_ms);
     let terms = terms(&req);
+    let txn_id = req.transactional_id.clone();
     let topics = join_all(req.topic_data.into_iter().map(|topic| async {
-        let rows = topic.partition_data.into_iter().map(|p| start_one(cx, &topic.name, p, &terms));
+        let rows = topic
+            .partition_data
+            .into_iter()
+            .map(|p| start_one(cx, &topic.name, p, (&terms, txn_id.as_ref().map(|id| &*id.0))));
         let rows = join_all(rows).await;
         (topic.name, rows)
     }));
@@ -89,11 +98,10 @@ pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
 
 /// What holds for the whole request: its `acks`, or why nothing of it is taken.
 fn terms(req: &ProduceRequest) -> Result<Acks, ResponseError> {
-    if req.transactional_id.is_some() {
-        return Err(TRANSACTIONS_REFUSED);
-    }
     match req.acks {
         -1 => Ok(Acks::All),
+        // Of a transaction nothing may be lost without a word.
+        0 | 1 if req.transactional_id.is_some() => Err(ResponseError::InvalidRequiredAcks),
         0 | 1 => Ok(Acks::Written),
         _ => Err(ResponseError::InvalidRequiredAcks),
     }
@@ -103,19 +111,61 @@ async fn start_one(
     cx: &RequestContext,
     topic: &TopicName,
     data: PartitionProduceData,
-    terms: &Result<Acks, ResponseError>,
+    (terms, txn_id): (&Result<Acks, ResponseError>, Option<&str>),
 ) -> Row {
     let started = async {
         let partition = partitions::find(cx, topic, data.index)?;
         let acks = match terms {
             Ok(acks) => *acks,
-            Err(TRANSACTIONS_REFUSED) => return Err(AppendError::InvalidTxnState.into()),
             Err(code) => return Err((*code).into()),
         };
         let records = check_records(cx.api_version, data.records)?;
+        if let Some(who) = batches::transactional(&records) {
+            verify(cx, &partition, txn_id, who).await?;
+        }
         Ok(Place::take(partition, AppendRequest { records, acks }).await?)
     };
     Row { index: data.index, started: started.await }
+}
+
+/// Sees to it that the transaction's coordinator has confirmed the transaction that a batch belongs to.
+async fn verify(
+    cx: &RequestContext,
+    partition: &Arc<Partition>,
+    txn_id: Option<&str>,
+    who: Producer,
+) -> Result<(), Refusal> {
+    let Some(txn_id) = txn_id else { return Err(ResponseError::InvalidRecord.into()) };
+    let claim = Claim { txn_id, producer: who, add: cx.api_version >= ADDS_SINCE };
+    let spec = partition.spec();
+    // Once more if a marker came by meanwhile.
+    for _ in 0..2 {
+        let asked =
+            tokio::time::timeout(OPENING_PATIENCE, partition.needs_verification(who.id, who.epoch)).await;
+        let Some(question) = asked.unwrap_or(Err(AppendError::NotLeader))? else { return Ok(()) };
+        let participant = Participant::Partition(spec.topic_id, spec.index);
+        let number = transactions::verify(&cx.broker, claim, participant).await;
+        let number = number.map_err(|e| Refusal::new(refusal(cx.api_version, e), e.to_string()))?;
+        if partition.verified(question, number) {
+            return Ok(());
+        }
+    }
+    Err(ResponseError::NotEnoughReplicas.into())
+}
+
+/// What a producer is told when its transaction is not confirmed (as Kafka's ReplicaManager does it). Clients try again on
+/// NOT_ENOUGH_REPLICAS, whatever their age.
+fn refusal(version: i16, error: ResponseError) -> ResponseError {
+    match error {
+        ResponseError::ProducerFenced => ResponseError::InvalidProducerEpoch,
+        ResponseError::InvalidTxnState if version >= ABORTABLE_SINCE => ResponseError::TransactionAbortable,
+        ResponseError::InvalidTxnState
+        | ResponseError::InvalidProducerEpoch
+        | ResponseError::InvalidProducerIdMapping
+        | ResponseError::InvalidRequest
+        | ResponseError::UnknownTopicOrPartition => error,
+        _ => ResponseError::NotEnoughReplicas,
+    }
 }
 
 /// A batch's place in its partition's queue, or in the line for it.

@@ -52,8 +52,27 @@ pub struct BrokerConfig {
     pub topic_defaults: TopicConfig,
     pub storage: StorageConfig,
     pub groups: GroupConfig,
+    pub transactions: TransactionConfig,
     /// What was set, by key, and by whom: for DescribeConfigs
     pub set: SetValues,
+}
+
+/// Transactions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionConfig {
+    /// `transaction.max.timeout.ms`
+    pub max_timeout: Duration,
+    /// `transactional.id.expiration.ms`
+    pub id_expiration: Duration,
+}
+
+impl Default for TransactionConfig {
+    fn default() -> Self {
+        TransactionConfig {
+            max_timeout: Duration::from_secs(900),
+            id_expiration: Duration::from_secs(7 * 24 * 3600),
+        }
+    }
 }
 
 /// Consumer groups and their offsets.
@@ -123,6 +142,7 @@ impl Default for BrokerConfig {
             topic_defaults: TopicConfig::default(),
             storage: StorageConfig::default(),
             groups: GroupConfig::default(),
+            transactions: TransactionConfig::default(),
             set: SetValues::new(),
         }
     }
@@ -171,6 +191,10 @@ impl BrokerConfig {
             topic_defaults: TopicConfig::defaults_of(&set)?,
             storage: get.storage(),
             groups: get.groups(),
+            transactions: TransactionConfig {
+                max_timeout: get.millis("transaction.max.timeout.ms"),
+                id_expiration: get.millis("transactional.id.expiration.ms"),
+            },
             set: SetValues::new(),
         };
         if config.groups.min_session_timeout > config.groups.max_session_timeout {

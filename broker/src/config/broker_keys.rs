@@ -292,6 +292,18 @@ pub const BROKER_KEYS: &[Key] = &[
     ),
     Key::served("group.consumer.max.size", POSITIVE, "2147483647", "The most members of a consumer group."),
     Key::served(
+        "transaction.max.timeout.ms",
+        POSITIVE,
+        "900000",
+        "The longest transaction.timeout.ms that a transactional producer may ask for.",
+    ),
+    Key::served(
+        "transactional.id.expiration.ms",
+        POSITIVE,
+        "604800000",
+        "A transactional id without an open transaction is forgotten after this long.",
+    ),
+    Key::served(
         "group.consumer.assignors",
         Kind::List(&["uniform", "range"]),
         "uniform,range",

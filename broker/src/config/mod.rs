@@ -18,7 +18,7 @@ mod tests;
 mod topic;
 mod topic_keys;
 
-pub use broker::{BrokerConfig, GroupConfig};
+pub use broker::{BrokerConfig, GroupConfig, TransactionConfig};
 pub use broker_keys::BROKER_KEYS;
 pub use describe::{broker_entries, topic_entries, ConfigEntry, ConfigSource, ConfigType, Synonym};
 pub use docs::markdown;

@@ -1,9 +1,11 @@
 //! A whole broker: what `highwater serve` runs, and what the simulator runs on each node.
 
 use super::listener::{self, Open};
+use crate::api::transactions::BrokerParticipants;
 use crate::api::{Broker, Closing};
 use crate::cluster::{self, Cluster};
 use crate::config::BrokerConfig;
+use crate::coordinator::transactions::{TransactionSettings, Transactions};
 use crate::coordinator::{Groups, ProducerIds};
 use crate::metrics::Metrics;
 use crate::rt::Env;
@@ -62,18 +64,30 @@ impl Node {
         let groups = Groups::start(env.clone(), &cluster, &config);
         let fence = cluster.lease().clone();
         let producer_ids = ProducerIds::new(&env, fence, cluster.broker_id(), config.storage.sync_timeout);
+        let producer_ids = Arc::new(producer_ids);
+        let transactions = Transactions::new(
+            groups.clone(),
+            producer_ids.clone(),
+            TransactionSettings {
+                max_timeout: config.transactions.max_timeout,
+                id_expiration: config.transactions.id_expiration,
+            },
+        );
         let broker = Broker {
             advertised,
             config,
             env,
             cluster,
             groups,
-            producer_ids: Arc::new(producer_ids),
+            producer_ids,
+            transactions,
             metrics,
             fetched: Default::default(),
             closing: Arc::new(Closing::default()),
         };
-        Ok(Node::serve(Arc::new(broker), listener, local_addr))
+        let broker = Arc::new(broker);
+        broker.transactions.start(Arc::new(BrokerParticipants::new(&broker)));
+        Ok(Node::serve(broker, listener, local_addr))
     }
 
     fn serve(broker: Arc<Broker>, listener: TcpListener, local_addr: SocketAddr) -> Node {
@@ -110,6 +124,7 @@ impl Node {
             biased;
             why = self.broker.cluster.failed() => NodeFailure::TaskDied(why),
             why = self.broker.groups.failed() => NodeFailure::TaskDied(why),
+            why = self.broker.transactions.failed() => NodeFailure::TaskDied(why),
             () = listener => NodeFailure::ListenerEnded,
         }
     }
@@ -118,6 +133,7 @@ impl Node {
     /// groups and partitions: flush, checkpoint at the end, close.
     pub async fn shutdown(&self) {
         self.drain().await;
+        self.broker.transactions.shutdown().await;
         self.broker.groups.shutdown().await;
         self.broker.cluster.shutdown().await;
     }

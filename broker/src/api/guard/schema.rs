@@ -51,6 +51,7 @@ pub(super) const UUID: Field = always(Kind::Fixed(16));
 pub(super) const STRING: Field = always(Kind::String);
 pub(super) const BYTES: Field = always(Kind::Bytes);
 pub(super) const INT32S: Field = always(Kind::List(&Kind::Fixed(4)));
+pub(super) const INT64S: Field = always(Kind::List(&Kind::Fixed(8)));
 pub(super) const STRINGS: Field = always(Kind::List(&Kind::String));
 
 pub(super) const fn array(of: &'static [Field]) -> Field {

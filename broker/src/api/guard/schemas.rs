@@ -35,6 +35,14 @@ pub(super) fn of(key: ApiKey) -> Option<&'static Schema> {
         ApiKey::ConsumerGroupHeartbeat => &CONSUMER_GROUP_HEARTBEAT,
         ApiKey::ConsumerGroupDescribe => &CONSUMER_GROUP_DESCRIBE,
         ApiKey::DescribeCluster => &DESCRIBE_CLUSTER,
+        ApiKey::AddPartitionsToTxn => &ADD_PARTITIONS_TO_TXN,
+        ApiKey::AddOffsetsToTxn => &ADD_OFFSETS_TO_TXN,
+        ApiKey::EndTxn => &END_TXN,
+        ApiKey::TxnOffsetCommit => &TXN_OFFSET_COMMIT,
+        ApiKey::WriteTxnMarkers => &WRITE_TXN_MARKERS,
+        ApiKey::DescribeTransactions => &DESCRIBE_TRANSACTIONS,
+        ApiKey::ListTransactions => &LIST_TRANSACTIONS,
+        ApiKey::DescribeProducers => &DESCRIBE_PRODUCERS,
         _ => return None,
     })
 }
@@ -192,6 +200,45 @@ const DELETE_TOPICS: Schema = request(4, &[array(&[STRING, UUID]).since(6), STRI
 const DELETE_RECORDS: Schema = request(2, &[array(&[STRING, array(&[INT32, INT64])]), INT32]);
 
 const INIT_PRODUCER_ID: Schema = request(2, &[STRING, INT32, INT64.since(3), INT16.since(3)]);
+
+const TOPIC_PARTITIONS: Field = array(&[STRING, INT32S]);
+
+const ADD_PARTITIONS_TO_TXN: Schema = request(
+    3,
+    &[
+        array(&[STRING, INT64, INT16, BOOL, TOPIC_PARTITIONS]).since(4),
+        STRING.until(3), // transactional id
+        INT64.until(3),  // producer id
+        INT16.until(3),  // producer epoch
+        TOPIC_PARTITIONS.until(3),
+    ],
+);
+
+const ADD_OFFSETS_TO_TXN: Schema = request(3, &[STRING, INT64, INT16, STRING]);
+
+const END_TXN: Schema = request(3, &[STRING, INT64, INT16, BOOL]);
+
+const TXN_OFFSET_COMMIT: Schema = request(
+    3,
+    &[
+        STRING,          // transactional id
+        STRING,          // group
+        INT64,           // producer id
+        INT16,           // producer epoch
+        INT32.since(3),  // generation
+        STRING.since(3), // member
+        STRING.since(3), // instance
+        array(&[STRING, array(&[INT32, INT64, INT32.since(2), STRING])]),
+    ],
+);
+
+const WRITE_TXN_MARKERS: Schema = request(1, &[array(&[INT64, INT16, BOOL, TOPIC_PARTITIONS, INT32])]);
+
+const DESCRIBE_TRANSACTIONS: Schema = request(0, &[STRINGS]);
+
+const LIST_TRANSACTIONS: Schema = request(0, &[STRINGS, INT64S, INT64.since(1)]);
+
+const DESCRIBE_PRODUCERS: Schema = request(0, &[TOPIC_PARTITIONS]);
 
 const OFFSET_FOR_LEADER_EPOCH: Schema =
     request(4, &[INT32.since(3), array(&[STRING, array(&[INT32, INT32, INT32])])]);
