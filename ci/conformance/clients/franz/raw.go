@@ -213,7 +213,29 @@ func rawChecks() []check {
 		add("init_is_idempotent", initTwice)
 		add("zombie_ends_nothing", zombieEnd)
 	}
-	return all
+	return append(all, check{name: "abort_of_nothing_txn2", body: func(c *t) {
+		r := c.raw(2)
+		defer r.cl.Close()
+		abortNothing(r, c.create("franz-raw2-abort-of-nothing", 1))
+	}})
+}
+
+// With the second generation a client that does not know whether its produce added a partition aborts in any case: that is
+// allowed though nothing was begun, and bumps the epoch; a commit of nothing is refused.
+func abortNothing(r raw, topic string) {
+	p := r.started(topic)
+	after, code := r.end(p, false)
+	same(r.t, code, 0, "abort, nothing ever begun")
+	same(r.t, after, producer{topic, p.id, p.epoch + 1}, "who to go on as")
+	r.begin(after, topic, 0, "x")
+	after, code = r.end(after, true)
+	same(r.t, code, 0, "commit")
+	again, code := r.end(after, false)
+	same(r.t, code, 0, "abort, nothing begun since the commit")
+	same(r.t, again, producer{topic, after.id, after.epoch + 1}, "who to go on as then")
+	_, code = r.end(again, true)
+	r.refused(code, 48)
+	r.committed(topic, "x")
 }
 
 // A transactional record that comes after its transaction's marker would pin the LSO for good (KAFKA-14402).
