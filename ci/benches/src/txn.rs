@@ -31,9 +31,9 @@ const SPREAD: i32 = 3;
 const PARTITIONS: i32 = 12;
 const KIB: usize = 1 << 10;
 
-/// Errors by which a broker says that the one who leads is another, or that it is not ready yet.
+/// Errors by which a broker says that the one who leads is another, or that it cannot tell yet (19: of a verification).
 fn not_yet(error: i16) -> bool {
-    matches!(error, 3 | 5 | 6 | 14 | 15 | 16)
+    matches!(error, 3 | 5 | 6 | 14 | 15 | 16 | 19)
 }
 
 /// Asks until there is an answer that is not `CONCURRENT_TRANSACTIONS`, and not one of a broker that only begins.
