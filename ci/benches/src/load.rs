@@ -171,6 +171,21 @@ pub fn produce(addr: SocketAddr, plans: &[Producer], limit: Limit) -> Result<Out
     Ok(out)
 }
 
+/// Sends all `plans` at once; how many answers came a second that `check` took.
+pub fn answers(
+    addr: SocketAddr,
+    plans: &[Producer],
+    limit: Limit,
+    check: impl Fn(&[u8]) -> Result<()>,
+) -> Result<f64> {
+    let mut count = 0u64;
+    let wall = drive(addr, plans, limit, |body, _, _| {
+        count += 1;
+        check(body)
+    })?;
+    Ok(count as f64 / wall.as_secs_f64())
+}
+
 /// Connections that poll an idle topic's end, each asking again when its answer comes; how many answers came.
 pub fn long_poll(addr: SocketAddr, frames: Vec<Vec<u8>>, time: Duration) -> Result<u64> {
     let plans: Vec<Producer> =

@@ -9,6 +9,7 @@
 mod broker;
 mod cluster;
 mod load;
+mod offsets;
 mod raw;
 mod rows;
 mod slow;
@@ -16,6 +17,7 @@ mod start;
 mod stats;
 mod strace;
 mod table;
+mod txn;
 mod wire;
 
 use anyhow::{bail, Context, Result};
@@ -32,8 +34,9 @@ struct Args {
     /// Short runs, one round, 500 partitions instead of 10,000: a smoke test
     #[arg(long)]
     quick: bool,
-    /// Only these parts (raw, latency, throughput, sharing, padded, consume, idle, memory, start, cluster-failover,
-    /// cluster-rolling, cluster-idle, cluster-takeover; cluster is all of the last four); may be given several times
+    /// Only these parts (raw, latency, throughput, sharing, consume, idle, memory, transactions, offsets, padded, start,
+    /// cluster-failover, cluster-rolling, cluster-idle, cluster-takeover, cluster-transactions; cluster is all of the last
+    /// five); may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Where the raw files and the broker's data lie during the run
@@ -118,12 +121,15 @@ const PARTS: &[(&str, Part)] = &[
     ("consume", rows::consume),
     ("idle", rows::idle),
     ("memory", rows::memory),
+    ("transactions", txn::one_broker),
+    ("offsets", offsets::rates),
     ("padded", rows::padded),
     ("start", start::many_partitions),
     ("cluster-failover", cluster::failover::by_cause),
     ("cluster-rolling", cluster::rolling::restart),
     ("cluster-idle", cluster::idle::operations),
     ("cluster-takeover", cluster::takeover::many_partitions),
+    ("cluster-transactions", txn::three_brokers),
 ];
 
 /// Whether `asked` is the part of that name, or the group of parts that its name begins with.

@@ -122,6 +122,31 @@ pub fn fetch(
     frame(FETCH_VERSION, &body)
 }
 
+/// A fetch of one partition by a reader of what is committed.
+pub fn fetch_committed(
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    max_wait_ms: i32,
+    partition_max: i32,
+) -> Result<Vec<u8>> {
+    let part = FetchPartition::default()
+        .with_partition(partition)
+        .with_current_leader_epoch(-1)
+        .with_fetch_offset(offset)
+        .with_log_start_offset(-1)
+        .with_partition_max_bytes(partition_max);
+    let body = FetchRequest::default()
+        .with_replica_id((-1).into())
+        .with_max_wait_ms(max_wait_ms)
+        .with_min_bytes(1)
+        .with_max_bytes(50 << 20)
+        .with_isolation_level(1)
+        .with_session_epoch(-1)
+        .with_topics(vec![FetchTopic::default().with_topic(topic_name(topic)).with_partitions(vec![part])]);
+    frame(FETCH_VERSION, &body)
+}
+
 /// Where a response is read from, front to back.
 pub trait Source {
     /// The next `n` bytes, few of them.

@@ -4,9 +4,11 @@ import os
 import subprocess
 import time
 
-from . import checker, failover, history, load, members
+from . import bank, checker, failover, history, load, members
 
 CLOSING = 75  # seconds kept for reading everything back and judging it
+# A transaction's timeout (20 s) and then some: what a teller left open may have to lapse before it goes on.
+BANK_BACK = 30
 # A coordinator that goes away orderly, or is slow, is no reason for the group to share its partitions out anew.
 NO_REBALANCE = ("term", "rolling", "fuse-slow")
 
@@ -14,8 +16,8 @@ NO_REBALANCE = ("term", "rolling", "fuse-slow")
 class Course:
     """What a run's trials have in common."""
 
-    def __init__(self, binary, commands, python, volume, only):
-        self.binary, self.commands, self.python = binary, commands, python
+    def __init__(self, binary, commands, bank_commands, python, volume, only):
+        self.binary, self.commands, self.bank_commands, self.python = binary, commands, bank_commands, python
         self.volume, self.only = volume, only
         self.env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -26,9 +28,9 @@ class Course:
         running = None
         try:
             cluster.start()
-            cluster.create_topic(self.python)
+            cluster.create_topics(self.python)
             script = load.Script(folder)
-            running = load.Load(folder, work, self.commands, cluster.bootstrap, self.env)
+            running = load.Load(folder, work, self.commands, self.bank_commands, cluster.bootstrap, self.env)
             running.begun()
             if not running.group_moves(range(members.PARTITIONS), 0, 60):
                 raise RuntimeError("the group did not form within 60 s")
@@ -38,9 +40,12 @@ class Course:
             for problem in running.stop():
                 trial.problem(problem)
             reader = self.commands["python"][1]
-            problem = load.read_back(self.python, reader, cluster.bootstrap, folder, work, self.env)
-            if problem:
-                trial.problem(problem)
+            for problem in (
+                load.read_back(self.python, reader, cluster.bootstrap, folder, work, self.env),
+                running.bank.read_back(),
+            ):
+                if problem:
+                    trial.problem(problem)
             close_brokers(trial)
             return judge(folder, trial.bounds, trial.problems, trial.notes)
         finally:
@@ -61,6 +66,9 @@ def do_phases(trial, table, names, end):
         except (members.Unsettled, RuntimeError, OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
             trial.problem(f"phase {name}: {error}")
             restore(trial)
+        still = trial.load.bank.moves(BANK_BACK)
+        if still:
+            trial.problem(f"phase {name}: {BANK_BACK} s after its end {still} committed nothing")
         trial.script.put("phase_end", name=name)
 
 
@@ -132,7 +140,7 @@ def judge(folder, bounds, problems, notes):
         print(f"PROBLEM: {text}")
     for text in notes:
         print(f"NOTE: {text}")
-    good = verdict.holds and not over and not problems
+    good = bank.judge(os.path.join(folder, "bank")) and verdict.holds and not over and not problems
     print(f"\n{'all held' if good else 'NOT ALL HELD'}", flush=True)
     return good
 

@@ -7,7 +7,7 @@ import time
 
 from harness import jobs
 
-from . import history
+from . import bank, history
 from .members import PARTITIONS, TOPIC
 
 PRODUCERS = ("python-idempotent", "python-plain", "java-idempotent", "java-plain")
@@ -38,13 +38,17 @@ class Script:
 
 
 class Load:
-    def __init__(self, folder, work, commands, bootstrap, env):
+    """The programs of the ordinary load, and beside them the bank's."""
+
+    def __init__(self, folder, work, commands, bank_commands, bootstrap, env):
         self.folder = folder
         words = [bootstrap, TOPIC, str(PARTITIONS), GROUP, folder]
         self.programs = [
             jobs.Client(name, [*command, *words], env, os.path.join(work, f"{name}.log"), stdin=True)
             for name, command in commands.items()
         ]
+        self.bank = bank.Bank(os.path.join(folder, "bank"), work, bank_commands, bootstrap, env)
+        self.programs += self.bank.programs
         self.tail = history.Tail(folder, PRODUCERS, MEMBERS)
 
     def begun(self, seconds=60):
@@ -53,10 +57,10 @@ class Load:
         while True:
             self.tail.refresh()
             slow = [n for n, count in self.tail.acked.items() if count < 5 * PARTITIONS]
-            if not slow:
+            if not slow and all(self.bank.refresh().values()):
                 return
             if time.monotonic() > end:
-                raise RuntimeError(f"within {seconds} s hardly anything was acknowledged to {slow}")
+                raise RuntimeError(f"within {seconds} s hardly anything was acknowledged to {slow}, or {self.bank.committed}")
             time.sleep(0.2)
 
     def accepted(self, partitions, since, seconds):

@@ -7,6 +7,8 @@ import time
 
 from harness import brokers
 
+from . import bank
+
 TOPIC = "load"
 # With the 8 group slots 28 places: a third of them is more than all slots, so each broker leads some of the topic.
 PARTITIONS = 20
@@ -86,10 +88,11 @@ class Cluster:
         command = [python, "-c", head + script, *words]
         return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
 
-    def create_topic(self, python):
+    def create_topics(self, python):
         """Through the first broker, whoever the controller is."""
         script = "admin.create_topics([NewTopic(sys.argv[2], int(sys.argv[3]), 1)])[sys.argv[2]].result(30)"
-        self.ask(python, script, self.members[1].bootstrap, TOPIC, str(PARTITIONS))
+        for topic, partitions in ((TOPIC, PARTITIONS), (bank.BANK, bank.ACCOUNTS), (bank.LEDGER, bank.BOOKS)):
+            self.ask(python, script, self.members[1].bootstrap, topic, str(partitions))
         self.settled(30)
 
     def coordinator(self, python, group):

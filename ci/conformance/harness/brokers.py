@@ -4,8 +4,10 @@ Both listen on loopback, keep their data in a directory of their own, and are en
 process id. A restart uses the same data and the same port.
 """
 
+import glob
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -90,6 +92,11 @@ class Broker:
             self.kill9()
             return None
 
+    def forget_transactions(self):
+        """Between two lives: the coordinators' logs are lost, those of the topics are not."""
+        for path in glob.glob(os.path.join(self.data, self.coordinators)):
+            shutil.rmtree(path)
+
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
@@ -100,10 +107,11 @@ class Broker:
 
 class Highwater(Broker):
     target = "highwater"
+    coordinators = "__cluster/groups/*"
 
-    def __init__(self, name, work, binary):
+    def __init__(self, name, work, binary, settings=()):
         super().__init__(name, work)
-        self.binary = binary
+        self.binary, self.settings = binary, settings
         self.metrics_port = free_port()
 
     def command(self):
@@ -118,13 +126,24 @@ class Highwater(Broker):
             f"metrics.listener=127.0.0.1:{self.metrics_port}",
             "--set",
             "auto.create.topics.enable=true",
+            *self.settings,
         ]
+
+
+class HighwaterMember(Highwater):
+    """One of several brokers on one directory, with a lease so short that its successor soon serves."""
+
+    def __init__(self, number, work, binary, data):
+        settings = ["--broker-id", str(number), "--set", "broker.lease.ms=4000"]
+        super().__init__(f"member-{number}", work, binary, settings)
+        self.data = data
 
 
 class ApacheKafka(Broker):
     """A single KRaft node from Maven's jars."""
 
     target = "kafka"
+    coordinators = "__transaction_state-*"
 
     def __init__(self, name, work, jars):
         super().__init__(name, work)

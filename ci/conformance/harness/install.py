@@ -142,7 +142,7 @@ class Installer:
         """Debian's packages first, then what the clients need, side by side."""
         self.debian()
         steps = [self.python_clients]
-        if kafka or {"java", "tools"} & set(clients):
+        if kafka or {"java", "streams", "tools"} & set(clients):
             steps.append(self.java_clients)
         if "kafkajs" in clients:
             steps.append(self.node_clients)

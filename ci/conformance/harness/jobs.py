@@ -1,4 +1,4 @@
-"""The two kinds of job: a client's ordinary checks, and a client under load on a dying broker."""
+"""The kinds of job: a client's ordinary checks, and a client whose broker is ended, under load or where the client says."""
 
 import os
 import queue
@@ -125,6 +125,71 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
         if program is not None:
             program.end()
     print(f"---- {client} {mode}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def restarts(client, command, broker, report, work, installer, limit=480):
+    """Kills and restarts the broker wherever the client says `kill9`, and answers `started` then.
+
+    `forget` is the same, but that the coordinators' logs are lost in between.
+    """
+    started = time.monotonic()
+    program = None
+    try:
+        broker.start()
+        env = environment(broker, work, installer)
+        log = os.path.join(work, f"{client}-restarts.log")
+        program = Client(client, [*command, broker.bootstrap], env, log, stdin=True)
+        deadline = started + limit
+        while (line := program.line(deadline)) is not None:
+            if line.strip() in ("kill9", "forget"):
+                broker.kill9()
+                if line.strip() == "forget":
+                    broker.forget_transactions()
+                broker.start()
+                program.say("started")
+            else:
+                report.take(client, line)
+    except Exception as error:
+        # The checks that did not report are failed by the list; this says why.
+        print(f"---- {client} restarts: {error}", flush=True)
+    finally:
+        if program is not None:
+            program.end()
+    print(f"---- {client} restarts: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def streams(client, command, brokers, report, work, installer):
+    """Kafka Streams at work while one broker after the other, then two at once, are killed and started again."""
+    started = time.monotonic()
+    program = None
+    try:
+        for broker in brokers:
+            broker.start()
+        env = environment(brokers[0], work, installer)
+        bootstrap = ",".join(b.bootstrap for b in brokers)
+        words = [bootstrap, os.path.join(work, "streams-state")]
+        program = Client(client, [*command, *words], env, os.path.join(work, f"{client}.log"), stdin=True)
+        acked = wait_for_acks(program, 500)
+        for victims in [*([b] for b in brokers), brokers[:2]]:
+            time.sleep(random.uniform(0, 0.4))
+            for broker in victims:
+                broker.kill9()
+            if len(brokers) > len(victims):
+                acked = wait_for_acks(program, program.drained(acked) + 500)  # others have taken over
+            for broker in victims:
+                broker.start()
+            acked = wait_for_acks(program, program.drained(acked) + 500)
+        program.say("stop")
+        deadline = time.monotonic() + 250
+        while (line := program.line(deadline)) is not None:
+            report.take(client, line)
+    except Exception as error:
+        # The checks that did not report are failed by the list; this says why.
+        print(f"---- {client}: {error}", flush=True)
+    finally:
+        if program is not None:
+            program.end()
+    print(f"---- {client}: {time.monotonic() - started:.0f} s", flush=True)
 
 
 def wait_for_acks(program, beyond, seconds=90):

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -268,23 +267,6 @@ var groupChecks = []check{
 		c.must(err)
 		_, err = admin.DeleteGroup(c.ctx, group)
 		c.wantErr(err, kerr.GroupIDNotFound)
-	}},
-	{name: "transactions_refused", highwaterOnly: true, body: func(c *t) {
-		topic := c.create("franz-tx", 1)
-		cl := c.client(kgo.TransactionalID("franz-tx"))
-		defer cl.Close()
-		ctx, cancel := context.WithTimeout(c.ctx, 20*time.Second)
-		defer cancel()
-		err := cl.BeginTransaction()
-		if err == nil {
-			err = cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("x")}).FirstErr()
-		}
-		if err == nil {
-			c.fail("a transactional record was accepted")
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			c.fail("hung: %v", err)
-		}
 	}},
 }
 

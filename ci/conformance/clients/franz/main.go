@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -198,9 +199,20 @@ func main() {
 		load(os.Args[3])
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "restarts" {
+		address = os.Args[2]
+		input := bufio.NewReader(os.Stdin)
+		restarts(func() {
+			say("kill9") // whoever started this program does it, and answers when the broker is back
+			if _, err := input.ReadString('\n'); err != nil {
+				panic(failure("nobody restarts the broker"))
+			}
+		})
+		return
+	}
 	address = os.Args[1]
 	only := os.Args[2:]
-	all := slices.Concat(adminChecks, recordChecks, groupChecks)
+	all := slices.Concat(adminChecks, recordChecks, groupChecks, transactionChecks(), rawChecks())
 	queue := make(chan check)
 	var workers sync.WaitGroup
 	for range 4 {

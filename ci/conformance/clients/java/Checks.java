@@ -717,6 +717,24 @@ public class Checks {
           b.stop();
         });
     checks.put(
+        "case_53_static_twins",
+        () -> {
+          String topic = create("java-twins", 4);
+          String[] how = {"group.instance.id", "twin", "session.timeout.ms", "30000"};
+          Member older = new Member("java-twins", topic, how);
+          shares(List.of(4), older);
+          Member younger = new Member("java-twins", topic, how);
+          until(30, "the older twin ends", () -> !older.thread.isAlive());
+          hold(
+              older.problem instanceof org.apache.kafka.common.errors.FencedInstanceIdException,
+              "the older twin: " + older.problem);
+          older.owned.clear();
+          shares(List.of(4), younger);
+          produce(topic, numbered(20, 10));
+          until(30, "all read", () -> younger.values.size() >= 20);
+          younger.stop();
+        });
+    checks.put(
         "group_commit_resume",
         () -> {
           String topic = create("java-resume", 1);
@@ -870,22 +888,6 @@ public class Checks {
               GroupIdNotFoundException.class,
               () -> admin.deleteConsumerGroups(List.of(group)).all().get());
         });
-    if ("highwater".equals(System.getenv("CONFORMANCE_TARGET"))) {
-      checks.put(
-          "transactions_refused",
-          () -> {
-            long started = System.nanoTime();
-            try (var p = producer("transactional.id", "java-tx", "max.block.ms", "30000")) {
-              p.initTransactions();
-            } catch (org.apache.kafka.common.errors.TimeoutException error) {
-              throw new AssertionError("hung", error);
-            } catch (KafkaException error) {
-              hold(System.nanoTime() - started < 20_000_000_000L, "hung");
-              return;
-            }
-            throw new AssertionError("initTransactions succeeded");
-          });
-    }
   }
 
   // --- the runner ------------------------------------------------------------------------------
@@ -898,6 +900,17 @@ public class Checks {
     synchronized (System.out) {
       System.out.println(line);
     }
+  }
+
+  /** The lines of the checks' own code that an error came through, outermost first. */
+  static String where(Throwable error) {
+    String at = "";
+    for (StackTraceElement e : error.getStackTrace()) {
+      if (e.getFileName() != null && e.getFileName().matches("(Checks|Transactions|GroupTransactions|Restarts)[.]java")) {
+        at = " (" + e.getFileName().replace(".java", "") + " line " + e.getLineNumber() + ")" + at;
+      }
+    }
+    return at;
   }
 
   static void runOne(String name, Body body, ExecutorService pool) {
@@ -913,13 +926,7 @@ public class Checks {
       running.get(90, TimeUnit.SECONDS);
     } catch (ExecutionException error) {
       Throwable cause = error.getCause();
-      String at = "";
-      for (StackTraceElement e : cause.getStackTrace()) {
-        if (e.getFileName() != null && e.getFileName().equals("Checks.java")) {
-          at = " (line " + e.getLineNumber() + ")" + at;
-        }
-      }
-      problem = cause + at;
+      problem = cause + where(cause);
     } catch (TimeoutException error) {
       problem = "no end within 90 s";
     } catch (InterruptedException error) {
@@ -935,6 +942,7 @@ public class Checks {
     adminChecks();
     recordChecks();
     groupChecks();
+    Transactions.checks();
     ExecutorService workers = Executors.newFixedThreadPool(4);
     ExecutorService bodies =
         Executors.newCachedThreadPool(

@@ -10,64 +10,18 @@ import re
 import subprocess
 import tempfile
 import time
-from contextlib import closing
 
 import checklib
 from checklib import BOOTSTRAP, main, same, until
-
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+from tools_base import GROUPS, JAVA, TOOLS, broker_id, command, create, rows, tool
 
 
 def check(function):
     return checklib.check(function, limit=150)
 
 
-JAVA = ["java", "-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", QUIET]
-TOOLS = "org.apache.kafka.tools."
-GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
-
-
-def command(main_class, *args):
-    jars = os.path.join(os.environ["CONFORMANCE_JARS"], "*")
-    return [*JAVA, "-cp", jars, main_class, "--bootstrap-server", BOOTSTRAP, *args]
-
-
-def tool(main_class, *args, given=None, fails=False, seconds=60, errors=True):
-    """Runs a tool; returns what it wrote, warnings about logging aside.
-
-    `fails=None`: the exit code does not matter. `errors=False`: standard output only.
-    """
-    done = subprocess.run(
-        command(main_class, *args),
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-    )
-    lines = done.stdout.splitlines()
-    if errors or done.returncode:
-        lines += done.stderr.splitlines()
-    text = "\n".join(line for line in lines if not line.startswith("SLF4J"))
-    if fails is not None and (done.returncode != 0) != fails:
-        raise AssertionError(f"{' '.join(args)}: exit code {done.returncode}: {text[-500:]}")
-    return text
-
-
 def topics(*args, **how):
     return tool(TOOLS + "TopicCommand", *args, **how)
-
-
-def admin():
-    from kafka import KafkaAdminClient
-
-    return closing(KafkaAdminClient(bootstrap_servers=BOOTSTRAP))
-
-
-def create(name, partitions=1):
-    """Makes a topic without the tool, which has checks of its own: each run of it costs a VM."""
-    with admin() as a:
-        a.create_topics({name: {"num_partitions": partitions}}, wait_for_metadata=True)
-    return name
 
 
 def produce(topic, text, *args):
@@ -78,13 +32,6 @@ def consume(topic, count, *args):
     limits = ("--max-messages", str(count), "--timeout-ms", "20000")
     reader = TOOLS + "consumer.ConsoleConsumer"
     return tool(reader, "--topic", topic, *limits, *args, errors=False).splitlines()
-
-
-def rows(text, columns):
-    """The rows of a table that a tool printed, as dictionaries by the header's words."""
-    lines = [l.split() for l in text.splitlines() if l.strip()]
-    header = next(i for i, l in enumerate(lines) if set(columns) <= set(l))
-    return [dict(zip(lines[header], l)) for l in lines[header + 1 :] if len(l) >= len(columns)]
 
 
 @check
@@ -132,11 +79,6 @@ def configs_topic():
 def configs_broker():
     text = tool("kafka.admin.ConfigCommand", "--describe", "--all", "--broker", broker_id())
     assert "log.segment.bytes=1073741824" in text, text
-
-
-def broker_id():
-    with admin() as a:
-        return str(a.describe_cluster()["brokers"][0]["broker_id"])
 
 
 def console(codec):
@@ -330,4 +272,6 @@ def verifiable_producer():
 
 
 if __name__ == "__main__":
+    import tools_transactions  # noqa: F401: registers its check
+
     main(side_by_side=2)
