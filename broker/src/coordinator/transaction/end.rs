@@ -35,6 +35,10 @@ impl Transaction {
             (State::Ongoing, _) if repeated => Err(E::ProducerFenced),
             (State::Ongoing, _) => Ok(self.end_open(now, commit, version2, fresh)),
             (State::PrepareCommit, true) | (State::PrepareAbort, false) => Err(E::ConcurrentTransactions),
+            // Meant for the next transaction, which has not begun: this one's outcome is still being told.
+            (State::PrepareCommit, false) | (State::PrepareAbort, true) if version2 && !repeated => {
+                Err(E::ConcurrentTransactions)
+            }
             // Reaped under the last epoch of all, which no client gets.
             (State::CompleteAbort, false) if repeated && self.producer.epoch > LAST_EPOCH => {
                 Ok(self.end_nothing(now, producer.epoch, fresh))

@@ -380,3 +380,15 @@ fn only_what_is_idle_expires() {
     t.all_told();
     assert!(t.txn.is_expired(later(1000), 1000));
 }
+
+/// EndTxn 5 is answered before everybody was told: what the producer asks next is of its next transaction.
+#[test]
+fn an_abort_of_nothing_waits_until_the_commit_before_it_has_been_told() {
+    let mut t = Table::new();
+    let p = t.init(None).unwrap();
+    t.add(p, 0).unwrap();
+    let next = t.end2(p, true).unwrap();
+    assert_eq!(t.end2(next, false), Err(E::ConcurrentTransactions));
+    t.all_told();
+    assert!(t.end2(next, false).is_ok());
+}

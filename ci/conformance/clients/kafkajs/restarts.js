@@ -35,6 +35,9 @@ check(
     await send(transaction, topic, ['with offsets']);
     await transaction.sendOffsets(offsetsOf(topic, topic, 5));
     await again(); // while offsets are pending
+    // The admin client does not try again while the coordinator loads.
+    const loaded = () => offset(topic, topic).catch((e) => (e.type === 'GROUP_LOAD_IN_PROGRESS' ? null : Promise.reject(e)));
+    await until(async () => (await loaded()) !== null, 10, 'the coordinator loads');
     assert.strictEqual(await offset(topic, topic), -1, "the group's offset while pending");
     await transaction.commit();
     await until(async () => (await offset(topic, topic)) === 5, 10, 'the offset follows');
