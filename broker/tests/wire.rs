@@ -203,7 +203,7 @@ async fn what_is_listed_is_what_the_issue_says() {
         assert_eq!(supported.collect::<Vec<_>>(), expected);
         let finalized = response.finalized_features.iter();
         let finalized = finalized.map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level));
-        let expected = if version >= 3 { vec![("group.version", 1, 1)] } else { vec![] };
+        let expected = if version >= 3 { vec![("group.version", 1, 1), ("transaction.version", 2, 2)] } else { vec![] };
         assert_eq!(finalized.collect::<Vec<_>>(), expected);
         assert_eq!(response.finalized_features_epoch, if version >= 3 { 0 } else { -1 });
     }
