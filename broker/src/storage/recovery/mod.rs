@@ -227,6 +227,8 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     if !listing.files().any(|f| matches!(f, FileName::Manifest(_))) {
         // Also if the directory is there: who made it may not have come to make its name durable.
         make_dirs(v, dir).await?;
+        // That may have taken long: what is claimed in a directory whose topic was deleted meanwhile, nobody removes.
+        a.still_wanted()?;
     }
     let seen = listing.highest(|f| Some(f.epoch())).unwrap_or(Epoch(0));
     claims::refuse_the_superseded(a, &listing).await?;

@@ -336,6 +336,21 @@ async fn an_opening_that_comes_too_late_seals_nobody_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_partition_whose_topic_is_deleted_while_its_directory_is_made_claims_nothing() {
+    let bed = Bed::new();
+    let hang = bed.volume.hang(Op::Mkdir, DIR);
+    let opener = bed.partition.clone();
+    let opening = tokio::spawn(async move { opener.marks().await });
+    hang.caught(1).await;
+    bed.engine.abandon_topic(bed.partition.spec().topic_id).await;
+    hang.release();
+    drop(opening.await);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let left = crate::volume::Volume::read_dir(&bed.volume, DIR, crate::volume::Class::Data).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stalled_partition_is_counted_until_it_leads_again() {
     let bed = Bed::new();
     bed.put("a").await;
