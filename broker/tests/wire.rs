@@ -199,11 +199,13 @@ async fn what_is_listed_is_what_the_issue_says() {
         // KIP-848 behind KIP-584; a feature that might be 0 is not told to clients before version 4 (KIP-1006).
         let supported =
             response.supported_features.iter().map(|f| (f.name.as_str(), f.min_version, f.max_version));
-        let expected = if version >= 4 { vec![("group.version", 0, 1)] } else { vec![] };
+        let expected =
+            if version >= 4 { vec![("group.version", 0, 1), ("transaction.version", 0, 2)] } else { vec![] };
         assert_eq!(supported.collect::<Vec<_>>(), expected);
         let finalized = response.finalized_features.iter();
         let finalized = finalized.map(|f| (f.name.as_str(), f.min_version_level, f.max_version_level));
-        let expected = if version >= 3 { vec![("group.version", 1, 1), ("transaction.version", 2, 2)] } else { vec![] };
+        let expected =
+            if version >= 3 { vec![("group.version", 1, 1), ("transaction.version", 2, 2)] } else { vec![] };
         assert_eq!(finalized.collect::<Vec<_>>(), expected);
         assert_eq!(response.finalized_features_epoch, if version >= 3 { 0 } else { -1 });
     }
