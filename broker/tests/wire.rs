@@ -369,8 +369,8 @@ async fn produce_says_what_is_wrong() {
     transactional.transactional_id = None;
     let response = client.call(9, &transactional).await;
     assert_eq!(
-        response.responses[0].partition_responses[0].error_code, 87,
-        "a batch of nobody's transaction"
+        response.responses[0].partition_responses[0].error_code, 53,
+        "a batch of nobody's transaction: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
     );
     assert_eq!(client.produce("t", 0, one).await.base_offset, 0, "nothing of it was appended");
 }

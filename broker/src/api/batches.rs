@@ -1,6 +1,7 @@
 //! What the wire rules need to know of record batches, from the fixed part of their headers
 //! (Kafka: *Record Batch*). Records are never opened.
 
+use super::verification::Batch;
 use crate::coordinator::transactions::Producer;
 use crate::storage::batch::Header;
 
@@ -10,7 +11,6 @@ const LENGTH_END: usize = 12;
 const ATTRIBUTES_LOW: usize = 22;
 const COMPRESSION_MASK: u8 = 0x07;
 const ZSTD: u8 = 4;
-
 /// Whether any of the batches in `records` is compressed with zstd. What is not a batch ends the search.
 pub(super) fn has_zstd(mut records: &[u8]) -> bool {
     loop {
@@ -27,10 +27,12 @@ pub(super) fn has_zstd(mut records: &[u8]) -> bool {
     }
 }
 
-/// Who wrote the batch, if it is of a transaction. Whether it is a sound batch is for storage to see.
-pub(super) fn transactional(records: &[u8]) -> Option<Producer> {
+/// Who wrote the batch, and from which sequence on, if it is of a transaction. Whether it is a sound batch is for storage to
+/// see.
+pub(super) fn transactional(records: &[u8]) -> Option<Batch> {
     let head = Header::parse(records).filter(|h| h.magic == 2 && h.is_transactional() && h.has_producer())?;
-    Some(Producer { id: head.producer_id, epoch: head.producer_epoch })
+    let producer = Producer { id: head.producer_id, epoch: head.producer_epoch };
+    Some(Batch { producer, first_sequence: head.base_sequence })
 }
 
 #[cfg(test)]
@@ -52,10 +54,25 @@ mod tests {
         assert!(has_zstd(&[batch(0), batch(4)].concat()));
     }
 
+    #[test]
+    fn a_transactional_batch_says_who_writes_it() {
+        const PRODUCER: usize = 43;
+        let mut b = batch(0);
+        b[16] = 2;
+        b[PRODUCER..PRODUCER + 8].copy_from_slice(&7i64.to_be_bytes());
+        b[PRODUCER + 9] = 2;
+        b[PRODUCER + 13] = 40;
+        assert_eq!(transactional(&b), None);
+        b[ATTRIBUTES_LOW] |= 0x10;
+        let producer = Producer { id: 7, epoch: 2 };
+        assert_eq!(transactional(&b), Some(Batch { producer, first_sequence: 40 }));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_confuse_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             has_zstd(&bytes);
+            transactional(&bytes);
         }
     }
 }

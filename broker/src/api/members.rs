@@ -1,6 +1,6 @@
 //! The brokers of the cluster, as clients are told of them.
 
-use super::{Broker, RequestContext};
+use super::RequestContext;
 use crate::cluster::ClusterImage;
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
@@ -15,13 +15,9 @@ pub(super) struct Member {
 
 /// This broker, and all others that are not known to be gone.
 pub(super) fn members(cx: &RequestContext) -> Vec<Member> {
-    members_of(&cx.broker)
-}
-
-pub(super) fn members_of(broker: &Broker) -> Vec<Member> {
-    let cluster = &broker.cluster;
+    let cluster = &cx.broker.cluster;
     let this = cluster.broker_id();
-    let (host, port) = &broker.advertised;
+    let (host, port) = &cx.broker.advertised;
     let me =
         Member { id: BrokerId(this.0), host: StrBytes::from_string(host.clone()), port: i32::from(*port) };
     let view = cluster.members();
@@ -39,7 +35,7 @@ pub(super) fn controller(image: &ClusterImage, members: &[Member]) -> BrokerId {
 }
 
 /// `host:port`; an IPv6 host stands in brackets.
-fn split(address: &str) -> Option<(&str, i32)> {
+pub(super) fn split(address: &str) -> Option<(&str, i32)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     Some((host, i32::from(port.parse::<u16>().ok()?)))

@@ -54,6 +54,7 @@ mod served;
 mod side_by_side;
 pub mod sync_group;
 pub mod transactions;
+pub mod verification;
 
 pub use closing::Closing;
 pub use dispatch::{begin, Hangup, Peer, Reply, Started, Work};
@@ -79,6 +80,10 @@ pub struct Broker {
     pub groups: Arc<Groups>,
     pub producer_ids: Arc<ProducerIds>,
     pub transactions: Arc<Transactions>,
+    /// Those whom transactions concern, wherever they are led.
+    pub peers: Arc<transactions::Peers>,
+    /// Transactional batches whose coordinator is being asked.
+    pub lines: verification::Lines,
     pub metrics: Arc<Metrics>,
     /// Where clients reach this broker: what Metadata, FindCoordinator and DescribeCluster say.
     pub advertised: (String, u16),

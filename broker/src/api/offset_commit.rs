@@ -17,6 +17,7 @@ use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
 use kafka_protocol::messages::{OffsetCommitRequest, OffsetCommitResponse};
+use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
 
 /// From this version on, the generation may be a member epoch.
@@ -52,14 +53,15 @@ pub async fn handle(cx: &RequestContext, req: OffsetCommitRequest) -> OffsetComm
     OffsetCommitResponse::default().with_topics(topics.collect())
 }
 
-type Checked = Result<(Place, Committed), ResponseError>;
+pub(super) type Checked = Result<(Place, Committed), ResponseError>;
 
-struct Terms<'a> {
-    image: &'a ClusterImage,
-    metadata_max: usize,
-    now: i64,
+/// By what every offset is checked, that of a transaction too.
+pub(super) struct Terms<'a> {
+    pub image: &'a ClusterImage,
+    pub metadata_max: usize,
+    pub now: i64,
     /// Versions 2 to 4 may ask for a retention time of their own; -1 is the broker's.
-    retention_ms: i64,
+    pub retention_ms: i64,
 }
 
 impl Terms<'_> {
@@ -68,26 +70,37 @@ impl Terms<'_> {
         mut topic: OffsetCommitRequestTopic,
     ) -> (OffsetCommitRequestTopic, Vec<(i32, Checked)>) {
         let partitions = std::mem::take(&mut topic.partitions);
-        let checked = partitions.into_iter().map(|p| (p.partition_index, self.check(&topic.name, p)));
+        let check = |p: OffsetCommitRequestPartition| {
+            let (offset, epoch) = (p.committed_offset, p.committed_leader_epoch);
+            self.check(&topic.name, p.partition_index, offset, epoch, p.committed_metadata)
+        };
+        let checked = partitions.into_iter().map(|p| (p.partition_index, check(p)));
         let checked = checked.collect();
         (topic, checked)
     }
 
-    fn check(&self, name: &str, asked: OffsetCommitRequestPartition) -> Checked {
-        let topic = self.image.topic(name).filter(|t| (0..t.partitions).contains(&asked.partition_index));
+    pub(super) fn check(
+        &self,
+        name: &str,
+        index: i32,
+        offset: i64,
+        leader_epoch: i32,
+        metadata: Option<StrBytes>,
+    ) -> Checked {
+        let topic = self.image.topic(name).filter(|t| (0..t.partitions).contains(&index));
         let topic = topic.ok_or(ResponseError::UnknownTopicOrPartition)?;
-        let metadata = asked.committed_metadata.unwrap_or_default().to_string();
+        let metadata = metadata.unwrap_or_default().to_string();
         if metadata.len() > self.metadata_max {
             return Err(ResponseError::OffsetMetadataTooLarge);
         }
         let committed = Committed {
             topic: topic.name.clone(),
-            offset: asked.committed_offset,
-            leader_epoch: asked.committed_leader_epoch,
+            offset,
+            leader_epoch,
             metadata,
             committed_at: self.now,
             expires_at: (self.retention_ms >= 0).then(|| self.now.saturating_add(self.retention_ms)),
         };
-        Ok(((topic.id, asked.partition_index), committed))
+        Ok(((topic.id, index), committed))
     }
 }

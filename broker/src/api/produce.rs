@@ -5,9 +5,8 @@
 //! waits for durability beside later requests.
 //!
 //! Decisions:
-//! - A transaction's first batch in a partition waits until the transaction's coordinator has confirmed it (KIP-890), and
-//!   with it what the connection sent later: sequences must keep their order. All that a transactional producer sends
-//!   depends on that coordinator, so nobody else is held up. From version 12 on the partition joins the transaction so.
+//! - Transactional batches are appended once their transaction is confirmed ([`super::verification`]); those of others do not
+//!   wait for that. Without a transactional id they are refused, with what Kafka says then.
 //! - `timeout_ms` bounds the wait whatever `acks` is (Kafka: for -1 only); 0 or less sets no bound, since
 //!   Kafka with one replica never times such a request out, and the watchdog bounds it anyway.
 //! - A partition that still opens is waited for, two seconds at most. Neither that nor a full queue holds up the connection's
@@ -15,9 +14,8 @@
 //!   requests may hold in memory.
 //! - Topics are not created here; clients have that done by Metadata.
 
-use super::transactions::{self, Claim};
+use super::verification::{self, Batch};
 use super::{batches, partitions, RequestContext};
-use crate::coordinator::transactions::{Participant, Producer};
 use crate::storage::{Acks, AppendError, AppendRequest, Appended, Partition, Ticket};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -32,11 +30,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-
-/// The first version that makes the partition take part in the transaction by itself.
-const ADDS_SINCE: i16 = 12;
-/// The first version whose clients know TRANSACTION_ABORTABLE.
-const ABORTABLE_SINCE: i16 = 11;
 
 /// How long a produce waits for partitions that are opening; then they answer NOT_LEADER_OR_FOLLOWER, which clients
 /// try again.
@@ -57,13 +50,13 @@ struct Row {
 }
 
 /// Why a partition's records were not taken.
-struct Refusal {
+pub(super) struct Refusal {
     code: ResponseError,
     message: Option<String>,
 }
 
 impl Refusal {
-    fn new(code: ResponseError, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: ResponseError, message: impl Into<String>) -> Self {
         Refusal { code, message: Some(message.into()) }
     }
 }
@@ -84,20 +77,37 @@ impl From<AppendError> for Refusal {
 pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
     let deadline = Deadline::after(cx, req.timeout_ms);
     let terms = terms(&req);
-    let txn_id = req.transactional_id.clone();
+    let txn_id: Option<Arc<str>> = req.transactional_id.as_ref().map(|id| Arc::from(id.as_str()));
     let topics = join_all(req.topic_data.into_iter().map(|topic| async {
-        let rows = topic
-            .partition_data
-            .into_iter()
-            .map(|p| start_one(cx, &topic.name, p, (&terms, txn_id.as_ref().map(|id| &*id.0))));
+        let rows = topic.partition_data.into_iter().map(|p| {
+            let terms = terms.map(|acks| Terms { acks, txn_id: txn_id.clone() });
+            start_one(cx, &topic.name, p, terms)
+        });
         let rows = join_all(rows).await;
         (topic.name, rows)
     }));
     Pending { topics: topics.await, deadline }
 }
 
-/// What holds for the whole request: its `acks`, or why nothing of it is taken.
+/// What holds for the whole request.
+struct Terms {
+    acks: Acks,
+    txn_id: Option<Arc<str>>,
+}
+
+/// The request's `acks`, or why nothing of it is taken.
 fn terms(req: &ProduceRequest) -> Result<Acks, ResponseError> {
+    let all = req.topic_data.iter().flat_map(|t| &t.partition_data).filter_map(|p| p.records.as_ref());
+    let mut producers = all.filter_map(|records| batches::transactional(records)).map(|b| b.producer);
+    if let Some(first) = producers.next() {
+        if req.transactional_id.is_none() {
+            // As Kafka.
+            return Err(ResponseError::TransactionalIdAuthorizationFailed);
+        }
+        if producers.any(|p| p != first) {
+            return Err(ResponseError::InvalidProducerIdMapping);
+        }
+    }
     match req.acks {
         -1 => Ok(Acks::All),
         // Of a transaction nothing may be lost without a word.
@@ -111,89 +121,65 @@ async fn start_one(
     cx: &RequestContext,
     topic: &TopicName,
     data: PartitionProduceData,
-    (terms, txn_id): (&Result<Acks, ResponseError>, Option<&str>),
+    terms: Result<Terms, ResponseError>,
 ) -> Row {
     let started = async {
         let partition = partitions::find(cx, topic, data.index)?;
-        let acks = match terms {
-            Ok(acks) => *acks,
-            Err(code) => return Err((*code).into()),
-        };
+        let Terms { acks, txn_id } = terms?;
         let records = check_records(cx.api_version, data.records)?;
-        if let Some(who) = batches::transactional(&records) {
-            verify(cx, &partition, txn_id, who).await?;
+        let batch = batches::transactional(&records);
+        let req = AppendRequest { records, acks };
+        match txn_id.zip(batch) {
+            None => {
+                Place::take(async move { Ok(partition.start_append_soon(req, OPENING_PATIENCE).await?) })
+                    .await
+            }
+            Some((txn_id, batch)) => {
+                Place::take(in_transaction(cx.clone(), partition, txn_id, batch, req)).await
+            }
         }
-        Ok(Place::take(partition, AppendRequest { records, acks }).await?)
     };
     Row { index: data.index, started: started.await }
 }
 
-/// Sees to it that the transaction's coordinator has confirmed the transaction that a batch belongs to.
-async fn verify(
-    cx: &RequestContext,
-    partition: &Arc<Partition>,
-    txn_id: Option<&str>,
-    who: Producer,
-) -> Result<(), Refusal> {
-    let Some(txn_id) = txn_id else { return Err(ResponseError::InvalidRecord.into()) };
-    let claim = Claim { txn_id, producer: who, add: cx.api_version >= ADDS_SINCE };
-    let spec = partition.spec();
-    // Once more if a marker came by meanwhile.
-    for _ in 0..2 {
-        let asked =
-            tokio::time::timeout(OPENING_PATIENCE, partition.needs_verification(who.id, who.epoch)).await;
-        let Some(question) = asked.unwrap_or(Err(AppendError::NotLeader))? else { return Ok(()) };
-        let participant = Participant::Partition(spec.topic_id, spec.index);
-        let number = transactions::verify(&cx.broker, claim, participant).await;
-        let number = number.map_err(|e| Refusal::new(refusal(cx.api_version, e), e.to_string()))?;
-        if partition.verified(question, number) {
-            return Ok(());
-        }
-    }
-    Err(ResponseError::NotEnoughReplicas.into())
-}
-
-/// What a producer is told when its transaction is not confirmed (as Kafka's ReplicaManager does it). Clients try again on
-/// NOT_ENOUGH_REPLICAS, whatever their age.
-fn refusal(version: i16, error: ResponseError) -> ResponseError {
-    match error {
-        ResponseError::ProducerFenced => ResponseError::InvalidProducerEpoch,
-        ResponseError::InvalidTxnState if version >= ABORTABLE_SINCE => ResponseError::TransactionAbortable,
-        ResponseError::InvalidTxnState
-        | ResponseError::InvalidProducerEpoch
-        | ResponseError::InvalidProducerIdMapping
-        | ResponseError::InvalidRequest
-        | ResponseError::UnknownTopicOrPartition => error,
-        _ => ResponseError::NotEnoughReplicas,
-    }
+async fn in_transaction(
+    cx: RequestContext,
+    partition: Arc<Partition>,
+    txn_id: Arc<str>,
+    batch: Batch,
+    req: AppendRequest,
+) -> Result<Ticket, Refusal> {
+    verification::append(&cx, &partition, &txn_id, batch, req, OPENING_PATIENCE).await
 }
 
 /// A batch's place in its partition's queue, or in the line for it.
 enum Place {
     Queued(Ticket),
-    /// The queue is full, or the partition opens. The task goes on whatever this connection is busy with, since others stand
+    /// The queue is full, the partition opens, or a transaction is to be confirmed. The task goes on whatever this connection is busy with, since others stand
     /// behind it, and even when it is closed: a client that wants no acknowledgement is gone by then. Not for longer than the
     /// watchdog's time.
-    InLine(JoinHandle<Result<Ticket, AppendError>>),
+    InLine(JoinHandle<Result<Ticket, Refusal>>),
 }
 
 impl Place {
     /// In the order of calls. Does not wait for room: the connection's later requests may be for partitions that have some.
-    async fn take(partition: Arc<Partition>, req: AppendRequest) -> Result<Place, AppendError> {
-        let mut append = async move { partition.start_append_soon(req, OPENING_PATIENCE).await }.boxed();
+    async fn take(
+        append: impl Future<Output = Result<Ticket, Refusal>> + Send + 'static,
+    ) -> Result<Place, Refusal> {
+        let mut append = append.boxed();
         match futures::poll!(&mut append) {
             Poll::Ready(ticket) => Ok(Place::Queued(ticket?)),
             Poll::Pending => Ok(Place::InLine(tokio::spawn(append))),
         }
     }
 
-    async fn wait(self) -> Result<Appended, AppendError> {
+    async fn wait(self) -> Result<Appended, Refusal> {
         let ticket = match self {
             Place::Queued(ticket) => ticket,
             // A task that ended in a panic has said so elsewhere.
-            Place::InLine(task) => task.await.unwrap_or(Err(AppendError::NotLeader))?,
+            Place::InLine(task) => task.await.unwrap_or_else(|_| Err(AppendError::NotLeader.into()))?,
         };
-        ticket.wait().await
+        Ok(ticket.wait().await?)
     }
 }
 
@@ -230,7 +216,7 @@ impl Pending {
 
 async fn finish_one(row: Row, deadline: &Deadline) -> PartitionProduceResponse {
     let done = match row.started {
-        Ok(place) => deadline.bound(place.wait()).await.map_err(Refusal::from),
+        Ok(place) => deadline.bound(place.wait()).await,
         Err(refusal) => Err(refusal),
     };
     let response = PartitionProduceResponse::default().with_index(row.index);
@@ -264,12 +250,12 @@ impl Deadline {
         Deadline { clock, at }
     }
 
-    async fn bound<T>(&self, work: impl Future<Output = Result<T, AppendError>>) -> Result<T, AppendError> {
+    async fn bound<T>(&self, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
         match self.at {
             None => work.await,
             Some(at) => {
                 let left = at.saturating_sub(self.clock.boot());
-                tokio::time::timeout(left, work).await.unwrap_or(Err(AppendError::TimedOut))
+                tokio::time::timeout(left, work).await.unwrap_or_else(|_| Err(AppendError::TimedOut.into()))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A whole broker: what `highwater serve` runs, and what the simulator runs on each node.
 
 use super::listener::{self, Open};
-use crate::api::transactions::BrokerParticipants;
+use crate::api::transactions::Peers;
 use crate::api::{Broker, Closing};
 use crate::cluster::{self, Cluster};
 use crate::config::BrokerConfig;
@@ -73,6 +73,7 @@ impl Node {
                 id_expiration: config.transactions.id_expiration,
             },
         );
+        let peers = Peers::new(&cluster, &transactions);
         let broker = Broker {
             advertised,
             config,
@@ -81,13 +82,14 @@ impl Node {
             groups,
             producer_ids,
             transactions,
+            peers,
+            lines: Default::default(),
             metrics,
             fetched: Default::default(),
             closing: Arc::new(Closing::default()),
         };
-        let broker = Arc::new(broker);
-        broker.transactions.start(Arc::new(BrokerParticipants::new(&broker)));
-        Ok(Node::serve(broker, listener, local_addr))
+        broker.transactions.start(broker.peers.clone());
+        Ok(Node::serve(Arc::new(broker), listener, local_addr))
     }
 
     fn serve(broker: Arc<Broker>, listener: TcpListener, local_addr: SocketAddr) -> Node {

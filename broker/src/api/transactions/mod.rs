@@ -1,12 +1,6 @@
 //! The APIs of transactions (KIP-98, KIP-664, KIP-890), and how brokers speak to one another about them.
 //!
-//! Brokers use Kafka's own requests, with tagged fields for what these have no room for (KIP-482 has every reader skip
-//! the tags that it does not know):
-//!
-//! - AddPartitionsToTxn from a partition's leader asks for the number of the transaction ([`tags::NUMBER`]); from a group's
-//!   coordinator it names the group ([`tags::GROUP`]).
-//! - WriteTxnMarkers carries the number, and where the open transaction begins once a leader has asked for that
-//!   ([`tags::FIRST`]); to a group's coordinator it names the group, and the answer's error is a tag, too.
+//! Brokers use Kafka's own requests, with a tagged field for what these have no room for ([`wire`]).
 
 pub mod add_offsets_to_txn;
 pub mod add_partitions_to_txn;
@@ -15,41 +9,24 @@ pub mod describe_transactions;
 pub mod end_txn;
 pub mod list_transactions;
 mod participants;
-mod peers;
+mod pool;
 pub mod txn_offset_commit;
+mod wire;
 pub mod write_txn_markers;
 
-pub use participants::BrokerParticipants;
-pub(super) use participants::{verify, Claim};
+pub use participants::Peers;
 
 use super::RequestContext;
-use crate::coordinator::transactions::Producer;
+use crate::cluster::ClusterImage;
+use crate::coordinator::transactions::{Participant, Producer};
 use kafka_protocol::messages::ProducerId;
 use kafka_protocol::ResponseError;
 
-/// Tagged fields between brokers.
-mod tags {
-    use bytes::Bytes;
-    use std::collections::BTreeMap;
-
-    pub const NUMBER: i32 = 0x4857;
-    pub const GROUP: i32 = 0x4858;
-    pub const FIRST: i32 = 0x4859;
-    pub const ERROR: i32 = 0x485a;
-
-    pub type Tags = BTreeMap<i32, Bytes>;
-
-    pub fn int(tags: &Tags, tag: i32) -> Option<u64> {
-        Some(u64::from_be_bytes(tags.get(&tag)?.as_ref().try_into().ok()?))
-    }
-
-    pub fn of_int(n: u64) -> Bytes {
-        Bytes::copy_from_slice(&n.to_be_bytes())
-    }
-
-    pub fn text(tags: &Tags, tag: i32) -> Option<String> {
-        Some(std::str::from_utf8(tags.get(&tag)?).ok()?.to_owned())
-    }
+/// The partition under the id that the topic has now.
+fn partition(image: &ClusterImage, topic: &str, index: i32) -> Result<Participant, ResponseError> {
+    let topic = image.topic(topic).filter(|t| (0..t.partitions).contains(&index));
+    let topic = topic.ok_or(ResponseError::UnknownTopicOrPartition)?;
+    Ok(Participant::Partition(topic.id, index))
 }
 
 fn producer(id: ProducerId, epoch: i16) -> Producer {
@@ -61,5 +38,17 @@ pub(super) fn as_of(version: i16, since: i16, error: ResponseError) -> ResponseE
     match error {
         ResponseError::ProducerFenced if version < since => ResponseError::InvalidProducerEpoch,
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_know_producer_fenced_is_told_invalid_producer_epoch() {
+        assert_eq!(as_of(1, 2, ResponseError::ProducerFenced), ResponseError::InvalidProducerEpoch);
+        assert_eq!(as_of(2, 2, ResponseError::ProducerFenced), ResponseError::ProducerFenced);
+        assert_eq!(as_of(1, 2, ResponseError::NotCoordinator), ResponseError::NotCoordinator);
     }
 }

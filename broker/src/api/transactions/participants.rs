@@ -1,12 +1,22 @@
-//! Reaching those who take part in transactions, wherever they are led: here, or by asking another broker.
+//! Other brokers, as transactions need them: verification with a transaction's coordinator, and markers to those who lead
+//! its participants.
+//!
+//! Where the answer lies with this broker it is asked directly, else over TCP on the others' listeners, in Kafka's own
+//! requests (AddPartitionsToTxn, WriteTxnMarkers) with what Kafka does not say in a tagged field ([`super::wire`]). Who is to be
+//! asked, the picture of the metadata says; that may be old, and then the one who is asked says so.
+//!
+//! Promises: nothing is confirmed here that the coordinator did not confirm, and no marker counts as written that its
+//! partition did not call durable. Does not repeat what failed: markers are driven by the coordinator, and producers try again.
 
-use super::write_txn_markers::marker_error;
-use super::{peers, tags};
-use crate::api::members::members_of;
-use crate::api::Broker;
+use super::pool::{PeerError, Pool};
+use super::wire::{self, TAG};
+use crate::api::group_terms::text;
+use crate::cluster::Cluster;
 use crate::coordinator::slot_of;
 use crate::coordinator::transactions::{Marker, Participant, Participants, Producer};
-use crate::storage::{self, MarkerError};
+use crate::coordinator::Transactions;
+use crate::reached;
+use crate::storage::{self, MarkerError, Partition};
 use crate::types::{BrokerId, Offset, TopicId};
 use async_trait::async_trait;
 use kafka_protocol::messages::add_partitions_to_txn_request::{
@@ -14,73 +24,217 @@ use kafka_protocol::messages::add_partitions_to_txn_request::{
 };
 use kafka_protocol::messages::write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic};
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, ApiKey, ProducerId, TopicName, TransactionalId,
-    WriteTxnMarkersRequest, WriteTxnMarkersResponse,
+    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, ProducerId, TopicName, TransactionalId,
+    WriteTxnMarkersRequest,
 };
-use kafka_protocol::protocol::StrBytes;
+use kafka_protocol::protocol::Request;
 use kafka_protocol::ResponseError;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-/// The versions that brokers speak with one another.
-const VERIFY: i16 = 5;
-const MARKERS: i16 = 1;
+/// How long another broker may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
-/// A broker's way to all participants.
-pub struct BrokerParticipants(Weak<Broker>);
+/// Requests of a kind that are under way to one broker at a time.
+const AT_ONCE: usize = 64;
 
-/// Which transaction of whose.
-#[derive(Clone, Copy)]
-pub struct Claim<'a> {
-    pub txn_id: &'a str,
-    pub producer: Producer,
-    /// The participant joins if it has not.
-    pub add: bool,
+/// How often a marker is sent back because the partition opened anew in between.
+const SENT_BACK: usize = 3;
+
+const ADD_PARTITIONS: i16 = 4;
+const WRITE_MARKERS: i16 = 1;
+
+pub struct Peers {
+    me: BrokerId,
+    // Whoever drives markers holds this, and must not keep a broker alive that was dropped.
+    cluster: Weak<Cluster>,
+    transactions: Weak<Transactions>,
+    /// Kept apart, so that markers for what is stuck hold up no producer.
+    questions: Pool,
+    markers: Pool,
 }
 
-impl BrokerParticipants {
-    pub fn new(broker: &Arc<Broker>) -> Self {
-        BrokerParticipants(Arc::downgrade(broker))
+impl Peers {
+    pub fn new(cluster: &Arc<Cluster>, transactions: &Arc<Transactions>) -> Arc<Peers> {
+        let me = cluster.broker_id();
+        Arc::new(Peers {
+            me,
+            cluster: Arc::downgrade(cluster),
+            transactions: Arc::downgrade(transactions),
+            questions: Pool::new(AT_ONCE, me),
+            markers: Pool::new(AT_ONCE, me),
+        })
     }
 
-    fn broker(&self) -> Result<Arc<Broker>, ResponseError> {
-        self.0.upgrade().ok_or(ResponseError::CoordinatorNotAvailable)
+    /// [`Transactions::verify`], wherever the transaction is coordinated.
+    ///
+    /// # Errors
+    /// As there; NETWORK_EXCEPTION if the coordinator cannot be asked.
+    pub async fn verify(
+        &self,
+        txn_id: &str,
+        producer: Producer,
+        participant: Participant,
+        add: bool,
+    ) -> Result<u64, ResponseError> {
+        match self.coordinator(txn_id)? {
+            None => self.transactions()?.verify(txn_id, producer, participant, add).await,
+            Some(peer) => {
+                let request = self.question(txn_id, producer, &participant, add)?;
+                let answer = self.ask(&self.questions, peer, ADD_PARTITIONS, &request).await?;
+                reached!("verified-with-another-broker");
+                read_answer(&answer, &participant)
+            }
+        }
+    }
+
+    fn cluster(&self) -> Result<Arc<Cluster>, ResponseError> {
+        self.cluster.upgrade().ok_or(ResponseError::BrokerNotAvailable)
+    }
+
+    fn transactions(&self) -> Result<Arc<Transactions>, ResponseError> {
+        self.transactions.upgrade().ok_or(ResponseError::CoordinatorNotAvailable)
+    }
+
+    /// Who coordinates a group or transactional id; `None`: this broker.
+    fn coordinator(&self, id: &str) -> Result<Option<BrokerId>, ResponseError> {
+        let coordinator = self.cluster()?.image().coordinator(slot_of(id));
+        let coordinator = coordinator.ok_or(ResponseError::CoordinatorNotAvailable)?;
+        Ok(Some(coordinator).filter(|c| *c != self.me))
+    }
+
+    fn question(
+        &self,
+        txn_id: &str,
+        producer: Producer,
+        participant: &Participant,
+        add: bool,
+    ) -> Result<AddPartitionsToTxnRequest, ResponseError> {
+        let asked = AddPartitionsToTxnTransaction::default()
+            .with_transactional_id(TransactionalId(text(txn_id)))
+            .with_producer_id(ProducerId(producer.id))
+            .with_producer_epoch(producer.epoch)
+            .with_verify_only(!add);
+        let asked = match participant {
+            Participant::Group(group) => asked.with_unknown_tagged_field(TAG, wire::group(group)),
+            Participant::Partition(id, index) => {
+                let topic = AddPartitionsToTxnTopic::default()
+                    .with_name(self.name(*id)?)
+                    .with_partitions(vec![*index])
+                    .with_unknown_tagged_field(TAG, wire::topic(*id));
+                asked.with_topics(vec![topic])
+            }
+        };
+        Ok(AddPartitionsToTxnRequest::default().with_transactions(vec![asked]))
+    }
+
+    fn name(&self, id: TopicId) -> Result<TopicName, ResponseError> {
+        let image = self.cluster()?.image();
+        let topic = image.topic_by_id(id).ok_or(ResponseError::UnknownTopicId)?;
+        Ok(TopicName(text(topic.name.clone())))
+    }
+
+    async fn ask<R: Request>(
+        &self,
+        pool: &Pool,
+        peer: BrokerId,
+        version: i16,
+        request: &R,
+    ) -> Result<R::Response, ResponseError> {
+        let view = self.cluster()?.members();
+        let address = view.reachable().find(|(id, _)| *id == peer).map(|(_, address)| address);
+        let asked = async {
+            let address = address.ok_or(PeerError::Nowhere(peer))?;
+            pool.call(peer, address, version, request).await
+        };
+        match tokio::time::timeout(ANSWER, asked).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(e)) => {
+                tracing::debug!("{e}");
+                Err(ResponseError::NetworkException)
+            }
+            Err(_) => {
+                tracing::debug!("broker {peer} does not answer");
+                Err(ResponseError::NetworkException)
+            }
+        }
+    }
+
+    /// Sends a marker to the broker that leads the partition. `Ok(Some(_))`: it is sent back, to be sent again with that.
+    async fn send_marker(
+        &self,
+        peer: BrokerId,
+        topic: TopicId,
+        partition: i32,
+        marker: &Marker,
+        first: Option<Offset>,
+    ) -> Result<Option<Offset>, ResponseError> {
+        let to = WritableTxnMarkerTopic::default()
+            .with_name(self.name(topic)?)
+            .with_partition_indexes(vec![partition])
+            .with_unknown_tagged_field(TAG, wire::marker_topic(topic, first));
+        let request = request_of(marker, None, vec![to])?;
+        let answer = self.ask(&self.markers, peer, WRITE_MARKERS, &request).await?;
+        let mut rows = answer.markers.iter().flat_map(|m| &m.topics).flat_map(|t| &t.partitions);
+        let row = rows.next().ok_or(ResponseError::UnknownServerError)?;
+        match wire::read_first(&row.unknown_tagged_fields) {
+            Ok(Some(first)) => Ok(Some(first)),
+            _ => result_of(row.error_code, None),
+        }
+    }
+
+    async fn lead_marker(
+        &self,
+        topic: TopicId,
+        partition: i32,
+        marker: &Marker,
+        first: Option<Offset>,
+    ) -> Result<Option<Offset>, ResponseError> {
+        let image = self.cluster()?.image();
+        let leader = image.topic_by_id(topic).ok_or(ResponseError::UnknownTopicId)?.leader(partition);
+        let leader = leader.ok_or(ResponseError::NotLeaderOrFollower)?;
+        if leader != self.me {
+            return self.send_marker(leader, topic, partition, marker, first).await;
+        }
+        let led = self.cluster()?.engine().get(topic, partition).ok_or(ResponseError::NotLeaderOrFollower)?;
+        match write_marker(&led, marker, first).await {
+            Ok(()) => Ok(None),
+            Err(MarkerError::Unverified { first }) => Ok(Some(first)),
+            Err(e) => Err(marker_error(&e)),
+        }
     }
 }
 
 #[async_trait]
-impl Participants for BrokerParticipants {
+impl Participants for Peers {
     async fn write_marker(
         &self,
         topic: TopicId,
         partition: i32,
         marker: Marker,
     ) -> Result<(), ResponseError> {
-        let broker = self.broker()?;
-        let first = write_once(&broker, topic, partition, marker, None).await;
-        match first {
-            // Its leader does not know which transaction is open there. As long as this is under way it is this one.
-            Err(Refusal { first: Some(first), .. }) => {
-                write_once(&broker, topic, partition, marker, Some(first)).await.map_err(|r| r.error)
+        let mut first = None;
+        for _ in 0..SENT_BACK {
+            // The call is under way, so this very marker is still to be driven: what else the partition asks for.
+            first = self.lead_marker(topic, partition, &marker, first).await?;
+            if first.is_none() {
+                return Ok(());
             }
-            other => other.map_err(|r| r.error),
+            reached!("marker-sent-back");
         }
+        Err(ResponseError::ConcurrentTransactions)
     }
 
     async fn write_group_marker(&self, group: &str, marker: Marker) -> Result<(), ResponseError> {
-        let broker = self.broker()?;
-        let Some(address) = coordinator(&broker, group)? else {
-            return broker.transactions.apply_group_marker(group, marker).await;
+        let Some(peer) = self.coordinator(group)? else {
+            return self.transactions()?.apply_group_marker(group, marker).await;
         };
-        let asked = writable(marker, None)
-            .with_unknown_tagged_field(tags::GROUP, bytes::Bytes::copy_from_slice(group.as_bytes()));
-        let request = WriteTxnMarkersRequest::default().with_markers(vec![asked]);
-        let answer: WriteTxnMarkersResponse =
-            peers::call(as_ref(&address), ApiKey::WriteTxnMarkers, MARKERS, &request).await?;
-        let result = answer.markers.first().ok_or(ResponseError::NetworkException)?;
-        match tags::int(&result.unknown_tagged_fields, tags::ERROR) {
-            Some(0) => Ok(()),
-            Some(code) => Err(error_of(code)),
-            None => Err(ResponseError::NetworkException),
+        let request = request_of(&marker, Some(group), Vec::new())?;
+        let answer = self.ask(&self.markers, peer, WRITE_MARKERS, &request).await?;
+        let row = answer.markers.first().ok_or(ResponseError::UnknownServerError)?;
+        match wire::read_outcome(&row.unknown_tagged_fields) {
+            Ok(Some(code)) => result_of(code, ()),
+            _ => Err(ResponseError::UnknownServerError),
         }
     }
 
@@ -91,148 +245,74 @@ impl Participants for BrokerParticipants {
         group: &str,
         add: bool,
     ) -> Result<u64, ResponseError> {
-        let claim = Claim { txn_id, producer, add };
-        verify(&*self.broker()?, claim, Participant::Group(group.to_owned())).await
+        self.verify(txn_id, producer, Participant::Group(group.to_owned()), add).await
     }
 }
 
-/// Asks the transaction's coordinator whether `participant` takes part, and in which transaction of the producer's.
-///
-/// # Errors
-/// As [`crate::coordinator::transactions::Transactions::verify`]; NETWORK_EXCEPTION if it does not answer.
-pub async fn verify(
-    broker: &Broker,
-    claim: Claim<'_>,
-    participant: Participant,
-) -> Result<u64, ResponseError> {
-    let Some(address) = coordinator(broker, claim.txn_id)? else {
-        return broker.transactions.verify(claim.txn_id, claim.producer, participant, claim.add).await;
+/// Writes a marker to a partition that this broker leads.
+pub(super) async fn write_marker(
+    partition: &Arc<Partition>,
+    marker: &Marker,
+    first: Option<Offset>,
+) -> Result<(), MarkerError> {
+    let marker = storage::Marker {
+        producer_id: marker.producer_id,
+        producer_epoch: marker.producer_epoch,
+        commit: marker.commit,
+        coordinator_epoch: marker.coordinator_epoch,
+        number: marker.number,
+        first,
     };
-    let mut txn = AddPartitionsToTxnTransaction::default()
-        .with_transactional_id(TransactionalId(StrBytes::from_string(claim.txn_id.to_owned())))
-        .with_producer_id(ProducerId(claim.producer.id))
-        .with_producer_epoch(claim.producer.epoch)
-        .with_verify_only(!claim.add)
-        .with_unknown_tagged_field(tags::NUMBER, bytes::Bytes::new());
-    match participant {
-        Participant::Partition(id, index) => {
-            let image = broker.cluster.image();
-            let topic = image.topic_by_id(id).ok_or(ResponseError::UnknownTopicOrPartition)?;
-            let name = TopicName(StrBytes::from_string(topic.name.clone()));
-            txn.topics =
-                vec![AddPartitionsToTxnTopic::default().with_name(name).with_partitions(vec![index])];
-        }
-        Participant::Group(group) => {
-            txn = txn.with_unknown_tagged_field(tags::GROUP, bytes::Bytes::from(group.into_bytes()));
-        }
-    }
-    let request = AddPartitionsToTxnRequest::default().with_transactions(vec![txn]);
-    let answer: AddPartitionsToTxnResponse =
-        peers::call(as_ref(&address), ApiKey::AddPartitionsToTxn, VERIFY, &request).await?;
-    let result = answer.results_by_transaction.first().ok_or(ResponseError::NetworkException)?;
-    let known = &result.unknown_tagged_fields;
-    match (tags::int(known, tags::NUMBER), tags::int(known, tags::ERROR)) {
-        (Some(number), _) => Ok(number),
-        (None, Some(code)) => Err(error_of(code)),
-        (None, None) => Err(ResponseError::NetworkException),
+    partition.write_marker(marker).await
+}
+
+pub(super) fn marker_error(e: &MarkerError) -> ResponseError {
+    match e {
+        MarkerError::NotLeader => ResponseError::NotLeaderOrFollower,
+        MarkerError::Storage(_) => ResponseError::KafkaStorageError,
+        MarkerError::CoordinatorFenced { .. } => ResponseError::TransactionCoordinatorFenced,
+        MarkerError::InvalidProducerEpoch { .. } => ResponseError::InvalidProducerEpoch,
+        MarkerError::Unverified { .. } => ResponseError::ConcurrentTransactions,
+        MarkerError::OfAnother { .. } => ResponseError::InvalidTxnState,
     }
 }
 
-/// Why a marker was not written, and where the open transaction begins if its number is not known there.
-struct Refusal {
-    error: ResponseError,
-    first: Option<Offset>,
-}
-
-impl From<ResponseError> for Refusal {
-    fn from(error: ResponseError) -> Self {
-        Refusal { error, first: None }
-    }
-}
-
-async fn write_once(
-    broker: &Broker,
-    topic: TopicId,
-    index: i32,
-    marker: Marker,
-    first: Option<Offset>,
-) -> Result<(), Refusal> {
-    let image = broker.cluster.image();
-    let known = image.topic_by_id(topic).ok_or(ResponseError::UnknownTopicId)?;
-    let leader = known.leader(index).ok_or(ResponseError::LeaderNotAvailable)?;
-    if leader == broker.cluster.broker_id() {
-        let partition =
-            broker.cluster.engine().get(topic, index).ok_or(ResponseError::NotLeaderOrFollower)?;
-        let marker = storage::Marker {
-            producer_id: marker.producer_id,
-            producer_epoch: marker.producer_epoch,
-            commit: marker.commit,
-            coordinator_epoch: marker.coordinator_epoch,
-            number: marker.number,
-            first,
-        };
-        return partition.write_marker(marker).await.map_err(|e| match e {
-            MarkerError::Unverified { first } => Refusal { error: marker_error(&e), first: Some(first) },
-            e => marker_error(&e).into(),
-        });
-    }
-    let address = address(broker, leader)?;
-    let name = TopicName(StrBytes::from_string(known.name.clone()));
-    let topic = WritableTxnMarkerTopic::default().with_name(name).with_partition_indexes(vec![index]);
-    let asked = writable(marker, first).with_topics(vec![topic]);
-    let request = WriteTxnMarkersRequest::default().with_markers(vec![asked]);
-    let answer: WriteTxnMarkersResponse =
-        peers::call(as_ref(&address), ApiKey::WriteTxnMarkers, MARKERS, &request).await?;
-    let rows = answer.markers.first().and_then(|m| m.topics.first()).map(|t| &t.partitions);
-    let row = rows.and_then(|rows| rows.first()).ok_or(ResponseError::NetworkException)?;
-    match ResponseError::try_from_code(row.error_code) {
-        None => Ok(()),
-        Some(error) => {
-            let first = tags::int(&row.unknown_tagged_fields, tags::FIRST);
-            Err(Refusal { error, first: first.and_then(|at| i64::try_from(at).ok()).map(Offset) })
-        }
-    }
-}
-
-fn writable(marker: Marker, first: Option<Offset>) -> WritableTxnMarker {
-    let mut asked = WritableTxnMarker::default()
+fn request_of(
+    marker: &Marker,
+    group: Option<&str>,
+    topics: Vec<WritableTxnMarkerTopic>,
+) -> Result<WriteTxnMarkersRequest, ResponseError> {
+    // Without one it would end whatever is open.
+    let number = marker.number.ok_or(ResponseError::InvalidRequest)?;
+    let row = WritableTxnMarker::default()
         .with_producer_id(ProducerId(marker.producer_id))
         .with_producer_epoch(marker.producer_epoch)
         .with_transaction_result(marker.commit)
-        .with_coordinator_epoch(marker.coordinator_epoch);
-    if let Some(number) = marker.number {
-        asked = asked.with_unknown_tagged_field(tags::NUMBER, tags::of_int(number));
+        .with_coordinator_epoch(marker.coordinator_epoch)
+        .with_topics(topics)
+        .with_unknown_tagged_field(TAG, wire::marker(number, group));
+    Ok(WriteTxnMarkersRequest::default().with_markers(vec![row]))
+}
+
+fn read_answer(answer: &AddPartitionsToTxnResponse, participant: &Participant) -> Result<u64, ResponseError> {
+    result_of(answer.error_code, ())?;
+    let txn = answer.results_by_transaction.first().ok_or(ResponseError::UnknownServerError)?;
+    let said = match participant {
+        Participant::Group(_) => wire::read_group_answer(&txn.unknown_tagged_fields),
+        Participant::Partition(..) => {
+            let mut rows = txn.topic_results.iter().flat_map(|t| &t.results_by_partition);
+            let row = rows.next().ok_or(ResponseError::UnknownServerError)?;
+            result_of(row.partition_error_code, ())?;
+            wire::read_number(&row.unknown_tagged_fields).map(|n| n.map(|n| (0, n)))
+        }
+    };
+    let (code, number) = said.ok().flatten().ok_or(ResponseError::UnknownServerError)?;
+    result_of(code, number)
+}
+
+fn result_of<T>(code: i16, value: T) -> Result<T, ResponseError> {
+    match ResponseError::try_from_code(code) {
+        None => Ok(value),
+        Some(error) => Err(error),
     }
-    if let Some(first) = first {
-        asked = asked.with_unknown_tagged_field(tags::FIRST, tags::of_int(first.0.unsigned_abs()));
-    }
-    asked
-}
-
-type Address = (String, u16);
-
-fn as_ref(address: &Address) -> (&str, u16) {
-    (&address.0, address.1)
-}
-
-/// Where the coordinator of a group or transactional id is; `None`: here.
-fn coordinator(broker: &Broker, id: &str) -> Result<Option<Address>, ResponseError> {
-    let image = broker.cluster.image();
-    let coordinator = image.coordinator(slot_of(id)).ok_or(ResponseError::CoordinatorNotAvailable)?;
-    match coordinator == broker.cluster.broker_id() {
-        true => Ok(None),
-        false => address(broker, coordinator).map(Some),
-    }
-}
-
-fn address(broker: &Broker, id: BrokerId) -> Result<Address, ResponseError> {
-    let members = members_of(broker);
-    let member = members.iter().find(|m| m.id.0 == id.0);
-    let found = member.and_then(|m| Some((m.host.to_string(), u16::try_from(m.port).ok()?)));
-    found.ok_or(ResponseError::BrokerNotAvailable)
-}
-
-fn error_of(code: u64) -> ResponseError {
-    let code = i16::try_from(code).unwrap_or(-1);
-    ResponseError::try_from_code(code).unwrap_or(ResponseError::UnknownServerError)
 }

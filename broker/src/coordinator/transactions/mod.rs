@@ -316,11 +316,14 @@ impl ListFilter {
     }
 }
 
+/// The longest transactional id, in bytes, as a Kafka string may be.
+const MAX_ID: usize = i16::MAX as usize;
+
 /// Kafka takes any transactional id but the empty one.
 fn valid_id(txn_id: &str) -> Result<(), ResponseError> {
-    match txn_id.is_empty() {
-        true => Err(ResponseError::InvalidRequest),
-        false => Ok(()),
+    match (1..=MAX_ID).contains(&txn_id.len()) {
+        true => Ok(()),
+        false => Err(ResponseError::InvalidRequest),
     }
 }
 
