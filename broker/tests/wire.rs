@@ -207,7 +207,7 @@ async fn what_is_listed_is_what_the_issue_says() {
         let expected =
             if version >= 3 { vec![("group.version", 1, 1), ("transaction.version", 2, 2)] } else { vec![] };
         assert_eq!(finalized.collect::<Vec<_>>(), expected);
-        assert_eq!(response.finalized_features_epoch, if version >= 3 { 0 } else { -1 });
+        assert_eq!(response.finalized_features_epoch, if version >= 3 { 1 } else { -1 });
     }
     let nameless = client.call(3, &ApiVersionsRequest::default()).await;
     assert_eq!(nameless.error_code, 42);

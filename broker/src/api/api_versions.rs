@@ -1,8 +1,9 @@
 //! ApiVersions (KIP-35, KIP-511): what this broker serves.
 //!
 //! Two features are listed (KIP-584): `group.version`, at 1, which tells clients that the consumer protocol (KIP-848) is
-//! served, and `transaction.version`, at 2, that both parts of KIP-890 are. Nobody can change them, so their epoch never
-//! moves. That they could be 0 is left out below version 4, whose clients take a minimum of 0 for an error (KIP-1006).
+//! served, and `transaction.version`, at 2, that both parts of KIP-890 are. Nobody can change them: their
+//! epoch moves when a release has others, so that a client of brokers of both believes the later. That they could be 0
+//! is left out below version 4, whose clients take a minimum of 0 for an error (KIP-1006).
 
 use super::{dispatch::TABLE, RequestContext};
 use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
@@ -14,6 +15,9 @@ use kafka_protocol::ResponseError;
 const FEATURES: i16 = 3;
 /// The first whose clients know a feature that may be absent.
 const MINIMUM_0: i16 = 4;
+
+/// 0: without `transaction.version`.
+const EPOCH: i64 = 1;
 
 const LEVELS: [(StrBytes, i16); 2] =
     [(StrBytes::from_static_str("group.version"), 1), (StrBytes::from_static_str("transaction.version"), 2)];
@@ -45,7 +49,7 @@ fn with_features(version: i16, response: ApiVersionsResponse) -> ApiVersionsResp
             true => LEVELS.iter().map(supported).collect(),
             false => Vec::new(),
         })
-        .with_finalized_features_epoch(0)
+        .with_finalized_features_epoch(EPOCH)
         .with_finalized_features(LEVELS.iter().map(finalized).collect())
 }
 

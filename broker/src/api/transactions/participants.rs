@@ -35,9 +35,6 @@ use std::time::Duration;
 /// How long another broker may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Requests of a kind that are under way to one broker at a time.
-const AT_ONCE: usize = 64;
-
 /// How often a marker is sent back because the partition opened anew in between.
 const SENT_BACK: usize = 3;
 
@@ -61,8 +58,8 @@ impl Peers {
             me,
             cluster: Arc::downgrade(cluster),
             transactions: Arc::downgrade(transactions),
-            questions: Pool::new(AT_ONCE, me),
-            markers: Pool::new(AT_ONCE, me),
+            questions: Pool::new(me),
+            markers: Pool::new(me),
         })
     }
 
@@ -81,7 +78,8 @@ impl Peers {
             None => self.transactions()?.verify(txn_id, producer, participant, add).await,
             Some(peer) => {
                 let request = self.question(txn_id, producer, &participant, add)?;
-                let answer = self.ask(&self.questions, peer, ADD_PARTITIONS, &request).await?;
+                let answer =
+                    self.ask((&self.questions, slot_of(txn_id)), peer, ADD_PARTITIONS, &request).await?;
                 reached!("verified-with-another-broker");
                 read_answer(&answer, &participant)
             }
@@ -136,7 +134,7 @@ impl Peers {
 
     async fn ask<R: Request>(
         &self,
-        pool: &Pool,
+        (pool, about): (&Pool, u32),
         peer: BrokerId,
         version: i16,
         request: &R,
@@ -145,7 +143,7 @@ impl Peers {
         let address = view.reachable().find(|(id, _)| *id == peer).map(|(_, address)| address);
         let asked = async {
             let address = address.ok_or(PeerError::Nowhere(peer))?;
-            pool.call(peer, address, version, request).await
+            pool.call((peer, address), about, version, request).await
         };
         match tokio::time::timeout(ANSWER, asked).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -174,7 +172,8 @@ impl Peers {
             .with_partition_indexes(vec![partition])
             .with_unknown_tagged_field(TAG, wire::marker_topic(topic, first));
         let request = request_of(marker, None, vec![to])?;
-        let answer = self.ask(&self.markers, peer, WRITE_MARKERS, &request).await?;
+        let about = crc32c::crc32c_append(partition as u32, topic.0.as_bytes());
+        let answer = self.ask((&self.markers, about), peer, WRITE_MARKERS, &request).await?;
         let mut rows = answer.markers.iter().flat_map(|m| &m.topics).flat_map(|t| &t.partitions);
         let row = rows.next().ok_or(ResponseError::UnknownServerError)?;
         match wire::read_first(&row.unknown_tagged_fields) {
@@ -230,7 +229,8 @@ impl Participants for Peers {
             return self.transactions()?.apply_group_marker(group, marker).await;
         };
         let request = request_of(&marker, Some(group), Vec::new())?;
-        let answer = self.ask(&self.markers, peer, WRITE_MARKERS, &request).await?;
+        let about = slot_of(group);
+        let answer = self.ask((&self.markers, about), peer, WRITE_MARKERS, &request).await?;
         let row = answer.markers.first().ok_or(ResponseError::UnknownServerError)?;
         match wire::read_outcome(&row.unknown_tagged_fields) {
             Ok(Some(code)) => result_of(code, ()),

@@ -1,8 +1,8 @@
 //! Connections to other brokers.
 //!
 //! A connection carries one request at a time: answers leave a broker in the order of its requests, and one that waits
-//! for a stuck volume must not hold up the next. What is under way to one broker at a time is bounded; more waits. A
-//! request that is given up takes its connection with it. Every request may be repeated: one that fails on a kept connection,
+//! for a stuck volume must not hold up the next. What is under way to one broker at a time is bounded, in several lanes by what
+//! it is about: what piles up for a log that is stuck fills one of them. More waits. A request that is given up takes its connection with it. Every request may be repeated: one that fails on a kept connection,
 //! which the other side may have closed meanwhile, is sent once more on a new one.
 
 use crate::api::members;
@@ -22,8 +22,12 @@ use tokio::sync::Semaphore;
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Connections kept for later, to each broker.
-const KEPT: usize = 8;
+/// Lanes to each broker.
+const LANES: u32 = 16;
+/// Requests under way in a lane at a time.
+const AT_ONCE: usize = 32;
+/// Connections of a lane that are kept for later.
+const KEPT: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
@@ -37,10 +41,8 @@ pub enum PeerError {
 
 /// Connections to all brokers, for one kind of request.
 pub struct Pool {
-    /// Requests under way to one broker.
-    at_once: usize,
     client_id: StrBytes,
-    lanes: Mutex<BTreeMap<BrokerId, Arc<Lane>>>,
+    lanes: Mutex<BTreeMap<(BrokerId, u32), Arc<Lane>>>,
 }
 
 struct Lane {
@@ -55,22 +57,23 @@ struct Connection {
 }
 
 impl Pool {
-    pub fn new(at_once: usize, me: BrokerId) -> Pool {
+    pub fn new(me: BrokerId) -> Pool {
         let client_id = StrBytes::from_string(format!("highwater-{me}"));
-        Pool { at_once, client_id, lanes: Mutex::default() }
+        Pool { client_id, lanes: Mutex::default() }
     }
 
-    /// Sends a request to a broker at `address` and waits for its answer, as long as the caller does.
+    /// Sends a request to a broker at `address` and waits for its answer, as long as the caller does. `about`: a hash of what it
+    /// is about.
     pub async fn call<R: Request>(
         &self,
-        peer: BrokerId,
-        address: &str,
+        (peer, address): (BrokerId, &str),
+        about: u32,
         version: i16,
         request: &R,
     ) -> Result<R::Response, PeerError> {
         let io = |source| PeerError::Io { peer, address: address.to_owned(), source };
         let answer = |what| PeerError::Answer { peer, address: address.to_owned(), what };
-        let lane = self.lane(peer);
+        let lane = self.lane(peer, about);
         // It is never closed.
         let _room = lane.room.acquire().await;
         if let Some(mut kept) = lane.take(address) {
@@ -87,10 +90,10 @@ impl Pool {
         Ok(response)
     }
 
-    fn lane(&self, peer: BrokerId) -> Arc<Lane> {
+    fn lane(&self, peer: BrokerId, about: u32) -> Arc<Lane> {
         let mut lanes = self.lanes.lock();
-        let lane = || Arc::new(Lane { room: Semaphore::new(self.at_once), kept: Mutex::default() });
-        lanes.entry(peer).or_insert_with(lane).clone()
+        let lane = || Arc::new(Lane { room: Semaphore::new(AT_ONCE), kept: Mutex::default() });
+        lanes.entry((peer, about % LANES)).or_insert_with(lane).clone()
     }
 }
 
