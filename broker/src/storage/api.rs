@@ -1,6 +1,6 @@
 //! What callers say to a partition, and what they get back.
 
-use super::transactions::Aborted;
+use super::aborted::Aborted;
 use crate::config::TopicConfig;
 use crate::types::{Epoch, Offset, TopicId};
 use bytes::Bytes;

@@ -21,7 +21,7 @@ pub const HEADER_LEN: usize = 61;
 /// Bytes before the part that `batchLength` counts.
 pub const PREFIX_LEN: usize = 12;
 /// The part that the checksum covers starts here.
-const CRC_START: usize = 21;
+pub(super) const CRC_START: usize = 21;
 
 /// Bytes of the smallest record: length, attributes, two deltas, no key, no value, no headers.
 const MIN_RECORD: u64 = 7;

@@ -9,7 +9,8 @@
 //! sync may have outlasted the lease, and a successor may have recovered without this group) → publish the
 //! high watermark → answer. A failure anywhere ends this incarnation: the file is never written or synced again.
 
-use super::docs::Sealed;
+use super::aborted::{self, Aborted};
+use super::docs::{self, Sealed};
 use super::guarded::{contained, guarded, Failure};
 use super::names::SegmentName;
 use super::pace::Pace;
@@ -180,7 +181,9 @@ async fn commit(
     let records: u64 = group.batches.iter().map(|b| b.header.count.max(0) as u64).sum();
     let bufs: Vec<Bytes> = group.batches.iter().flat_map(|b| b.bytes.iter().cloned()).collect();
     log.unflushed += records;
-    let sync_due = !relaxed || log.unflushed >= config.flush_messages;
+    // Whoever has a marker written relies on it, whatever the dial.
+    let has_marker = group.batches.iter().any(|b| b.header.is_control());
+    let sync_due = !relaxed || has_marker || log.unflushed >= config.flush_messages;
     m.log_writes.inc();
     let began = p.shared.clock.boot();
     if sync_due && !p.wants_early_answer() {
@@ -230,13 +233,14 @@ async fn commit(
     Ok(())
 }
 
-/// Tells the segment's index and timestamps of what was written.
+/// Tells the segment's index, timestamps and aborted transactions of what was written.
 fn note(active: &Active, group: &Group, mut at: Pos, interval: u64) {
     let mut index = active.index.write();
     for b in &group.batches {
         let end = at.plus(b.size);
         index.note(b.base.0 - active.name.base.0, at, end, interval);
         active.saw(b.max_timestamp);
+        active.aborted.write().extend(b.aborted);
         at = end;
     }
 }
@@ -304,11 +308,16 @@ pub(super) async fn roll(
         return Ok(());
     }
     flush(p, inc, log).await?;
-    let sealed = active.seal(log.end, log.pos, p.shared.clock.wall_ms());
+    let mut sealed = active.seal(log.end, log.pos, p.shared.clock.wall_ms());
     let index = active.index.read().clone();
+    let aborted = active.aborted.read().clone();
+    if !aborted.is_empty() {
+        write_aborted(p, inc, log, active.name, &aborted).await?;
+        sealed.aborted = Some(inc.epoch);
+    }
     log.closed.push(sealed.clone());
     log.active = None;
-    let segment = Segment::new(sealed, Some(index.clone()));
+    let segment = Segment::new(sealed, Some(index.clone()), Some(aborted));
     let mut log_start = Offset::ZERO;
     p.publish(inc, 0, true, |v| {
         log_start = v.log_start;
@@ -321,6 +330,26 @@ pub(super) async fn roll(
     log.pos = Pos::ZERO;
     log.checkpointed = Pos::ZERO;
     Ok(())
+}
+
+/// Lists the aborted transactions of a segment that is being closed: durable before it is closed, so that whoever finds
+/// it closed finds the list.
+async fn write_aborted(
+    p: &Arc<Partition>,
+    inc: &Incarnation,
+    log: &LogWriter,
+    name: SegmentName,
+    entries: &[Aborted],
+) -> Result<(), Failure> {
+    p.check_fence(inc)?;
+    let (v, dir, nonce) = (p.shared.volume.clone(), p.spec.dir.clone(), p.shared.entropy.u64());
+    let bytes = aborted::encode(entries);
+    guarded(log.left(), async move {
+        docs::replace(&*v, &dir, &name.aborted(), nonce, bytes).await?;
+        v.sync_dir(&dir, Class::Data).await
+    })
+    .await?;
+    p.check_fence(inc)
 }
 
 /// Syncs what a relaxed dial left unsynced.

@@ -7,6 +7,7 @@
 //! Order of writes at an open: claim, (own first segment), producer snapshot, checkpoint, manifest. The
 //! manifest comes last because it is what makes an epoch exist for the next open; all it needs is durable before.
 
+use super::aborted::Aborted;
 use super::names::SegmentName;
 use crate::types::{Epoch, Offset, Pos, TopicId};
 use crate::volume::{self, write_all_at, Class, Volume, VolumeError};
@@ -57,9 +58,16 @@ pub struct Sealed {
     /// Byte ranges that recovery found damaged and kept: `[from, to)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damage: Vec<(Pos, Pos)>,
+    /// The epoch whose file lists the aborted transactions with a marker in here. `None`: there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aborted: Option<Epoch>,
 }
 
 impl Sealed {
+    pub fn aborted_name(&self) -> Option<SegmentName> {
+        self.aborted.map(|epoch| SegmentName { base: self.base, epoch })
+    }
+
     pub fn name(&self) -> SegmentName {
         SegmentName { base: self.base, epoch: self.epoch }
     }
@@ -105,6 +113,9 @@ pub struct Checkpoint {
     pub first_timestamp: Option<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damage: Vec<(Pos, Pos)>,
+    /// Aborted transactions with a marker in the segment, before `pos`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aborted: Vec<Aborted>,
     /// Segments that this epoch closed, complete and durable.
     pub closed: Vec<Sealed>,
     /// A snapshot taken at `offset` was durable first.

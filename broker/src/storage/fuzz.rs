@@ -33,7 +33,7 @@ fn check_batch(records: &Bytes) {
     assert_eq!(head.size, records.len() as u64);
     assert!(batch::crc_matches(records, &head));
     assert!(head.count > 0 && head.count - 1 == head.last_offset_delta);
-    assert!(!head.is_control() && !head.is_transactional() && head.codec() <= 4);
+    assert!(!head.is_control() && (head.has_producer() || !head.is_transactional()) && head.codec() <= 4);
     for append_time in [None, Some(NOW)] {
         let stored = batch::stamp(records, Offset(42), Epoch(7), append_time).concat();
         let back = Header::parse(&stored).expect("what was stored can be read");

@@ -175,11 +175,12 @@ impl Partition {
         let active = copied.as_ref().map(|c| {
             let a = Active::new(c.name, now);
             a.index.write().clone_from(&c.index);
+            a.aborted.write().clone_from(&c.aborted);
             c.first_timestamp.into_iter().chain(c.max_timestamp).for_each(|t| a.saw(t));
             Arc::new(a)
         });
         let active_end = copied.as_ref().map_or(Pos::ZERO, |c| c.end_pos);
-        let segments = manifest.segments.iter().map(|s| Segment::new(s.clone(), None)).collect();
+        let segments = manifest.segments.iter().map(|s| Segment::new(s.clone(), None, None)).collect();
         let view = View {
             epoch,
             since: self.state.lock().from.min(epoch),
@@ -187,7 +188,6 @@ impl Partition {
             log_start: manifest.log_start,
             hwm: end,
             lso: manifest.log_start,
-            aborted: producers.aborted(),
             segments: Arc::new(segments),
             active: active.clone(),
             active_end,

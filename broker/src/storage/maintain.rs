@@ -4,6 +4,7 @@
 //! durable before the log start in it is shown, and shown before the first file that it gave up is unlinked. The
 //! lease is asked before and after each.
 
+use super::aborted::Aborted;
 use super::api::DeleteRecordsError;
 use super::committer::{self, LogWriter};
 use super::docs::{self, Checkpoint, Manifest, FORMAT};
@@ -31,21 +32,22 @@ struct Prepared {
 impl Partition {
     /// Takes the state at the end of what is written, which the caller knows to be durable.
     fn prepare_checkpoint(&self, inc: &Incarnation, log: &LogWriter) -> Option<Prepared> {
-        let (name, pos, max_timestamp, first_timestamp, index) = match (&log.active, log.closed.last()) {
-            (Some(a), _) => {
-                let index = Some((a.name, a.index.read().clone()));
-                (a.name, log.pos, a.max_timestamp(), a.first_timestamp(), index)
-            }
-            (None, Some(s)) => (s.name(), s.end_pos, s.max_timestamp, s.first_timestamp, None),
+        let (name, pos, max_timestamp, first_timestamp) = match (&log.active, log.closed.last()) {
+            (Some(a), _) => (a.name, log.pos, a.max_timestamp(), a.first_timestamp()),
+            (None, Some(s)) => (s.name(), s.end_pos, s.max_timestamp, s.first_timestamp),
             (None, None) => return None,
         };
-        let (producers, aborted) = {
+        let index = log.active.as_ref().map(|a| (a.name, a.index.read().clone()));
+        let aborted = match &log.active {
+            Some(a) => a.aborted.read().clone(),
+            None => self.aborted_in(name)?,
+        };
+        let producers = {
             let mut state = self.state.lock();
             let Life::Leading(leader) = &mut state.life else { return None };
             let expiry = i64::try_from(self.shared.config.producer_expiry.as_millis()).unwrap_or(i64::MAX);
             leader.producers.expire(self.shared.clock.wall_ms().saturating_sub(expiry), log.end);
-            leader.producers.prune(self.view.load().as_ref().map_or(Offset::ZERO, |v| v.log_start));
-            (leader.producers.durable(log.end), leader.producers.durably_aborted(log.end))
+            leader.producers.durable(log.end)
         };
         let snapshot = ProducerSnapshot {
             format: FORMAT,
@@ -53,7 +55,6 @@ impl Partition {
             epoch: inc.epoch,
             offset: log.end,
             producers,
-            aborted,
         };
         let checkpoint = Checkpoint {
             format: FORMAT,
@@ -65,11 +66,19 @@ impl Partition {
             max_timestamp,
             first_timestamp,
             damage: Vec::new(),
+            aborted,
             closed: log.closed.clone(),
             has_producers: !snapshot.is_empty(),
         };
         inc.newest_checkpoint.fetch_max(checkpoint.offset.0, Relaxed);
         Some(Prepared { checkpoint, snapshot, index })
+    }
+
+    /// The aborted transactions of a segment that this epoch closed.
+    fn aborted_in(&self, name: SegmentName) -> Option<Vec<Aborted>> {
+        let view = self.view.load_full()?;
+        let known = view.segments.iter().rev().find(|s| s.sealed.name() == name);
+        Some(known.and_then(|s| s.known_aborted()).map(|a| (*a).clone()).unwrap_or_default())
     }
 
     /// Writes a checkpoint in the background; appends go on meanwhile.
@@ -224,7 +233,8 @@ impl Partition {
         };
         for s in gone {
             let name = s.sealed.name();
-            for file in [name.log(), name.index()] {
+            let aborted = s.sealed.aborted_name().map(SegmentName::aborted);
+            for file in [name.log(), name.index()].into_iter().chain(aborted) {
                 self.check_fence(inc)?;
                 let path = self.path(&file);
                 self.shared.handles.forget(&path);
@@ -239,12 +249,12 @@ impl Partition {
 
     /// Writes what is known of producers at the high watermark.
     async fn snapshot_producers(&self, inc: &Incarnation, meta: &mut MetaWriter) -> Result<(), Failure> {
-        let (offset, producers, aborted) = {
+        let (offset, producers) = {
             let state = self.state.lock();
             let (Life::Leading(leader), Some(view)) = (&state.life, self.view.load_full()) else {
                 return Err(Failure::Fenced);
             };
-            (view.hwm, leader.producers.durable(view.hwm), leader.producers.durably_aborted(view.hwm))
+            (view.hwm, leader.producers.durable(view.hwm))
         };
         let snapshot = ProducerSnapshot {
             format: FORMAT,
@@ -252,7 +262,6 @@ impl Partition {
             epoch: inc.epoch,
             offset,
             producers,
-            aborted,
         };
         if meta.has_snapshot || !snapshot.is_empty() {
             let (v, dir, nonce) =

@@ -15,9 +15,11 @@
 //! recovery    claim, scan, seal, copy the doubtful tail
 //! verify      checking a directory offline; glance: who claims it, and nothing else
 //! scan        walking a segment file
+//! transactions, marker, aborted: which transactions are open, how they end, which were aborted
 //! segment, index, producers, batch, records, names, docs, handles, guarded: parts of these
 //! ```
 
+pub mod aborted;
 mod api;
 pub mod batch;
 mod committer;
@@ -31,6 +33,7 @@ mod handles;
 pub mod index;
 mod lifecycle;
 mod maintain;
+pub mod marker;
 pub mod names;
 mod pace;
 mod partition;
@@ -44,11 +47,12 @@ mod segment;
 pub mod transactions;
 pub mod verify;
 
+pub use aborted::Aborted;
 pub use api::*;
 pub use engine::Engine;
 pub use partition::{Partition, WatchGuard};
 pub use queue::Ticket;
-pub use transactions::{Aborted, Marker, MarkerError, Question};
+pub use transactions::{Marker, MarkerError, Question};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,6 +7,7 @@
 //! 00000005-recovery-checkpoint.json    how far epoch 5's log is known to be durable
 //! 00000005-00000000000000001000.log    batches from offset 1000 on
 //! 00000005-00000000000000001000.index  sparse offset index of the same
+//! 00000005-00000000000000001000.aborted  aborted transactions of the same, or of one that epoch 5 closed for another
 //! 00000005-*.tmp                       being written; renamed over its final name
 //! ```
 
@@ -27,6 +28,11 @@ impl SegmentName {
     pub fn index(self) -> String {
         format!("{}-{:020}.index", self.epoch, self.base.0)
     }
+
+    /// The aborted transactions of the segment at this base, in the file that this epoch wrote.
+    pub fn aborted(self) -> String {
+        format!("{}-{:020}.aborted", self.epoch, self.base.0)
+    }
 }
 
 /// What a name in a partition's directory stands for.
@@ -38,6 +44,8 @@ pub enum FileName {
     Checkpoint(Epoch),
     Log(SegmentName),
     Index(SegmentName),
+    /// The epoch is that of whoever wrote the file, not always the segment's.
+    Aborted(SegmentName),
     Temp(Epoch),
 }
 
@@ -83,6 +91,7 @@ impl FileName {
         match ext {
             "log" => Some(FileName::Log(segment)),
             "index" => Some(FileName::Index(segment)),
+            "aborted" => Some(FileName::Aborted(segment)),
             _ => None,
         }
     }
@@ -94,7 +103,7 @@ impl FileName {
             | FileName::Producers(e)
             | FileName::Checkpoint(e)
             | FileName::Temp(e) => e,
-            FileName::Log(s) | FileName::Index(s) => s.epoch,
+            FileName::Log(s) | FileName::Index(s) | FileName::Aborted(s) => s.epoch,
         }
     }
 }
@@ -115,6 +124,7 @@ mod tests {
             (checkpoint(e), FileName::Checkpoint(e)),
             (s.log(), FileName::Log(s)),
             (s.index(), FileName::Index(s)),
+            (s.aborted(), FileName::Aborted(s)),
             ("00000007-manifest.json.3.tmp".into(), FileName::Temp(Epoch(7))),
         ] {
             assert_eq!(FileName::parse(&name), Some(want), "{name}");

@@ -17,7 +17,6 @@ use super::engine::Shared;
 use super::guarded::Failure;
 use super::queue::Leader;
 use super::segment::{Active, Segment};
-use super::transactions::Aborted;
 use crate::config::TopicConfig;
 use crate::types::{Epoch, Offset, Pos};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -43,8 +42,6 @@ pub(super) struct View {
     pub hwm: Offset,
     /// The high watermark, or where the oldest transaction begins that has no durable marker.
     pub lso: Offset,
-    /// By last offset; what lies past the marks is not to be shown.
-    pub aborted: Arc<parking_lot::RwLock<Vec<Aborted>>>,
     /// Closed segments by base offset.
     pub segments: Arc<Vec<Arc<Segment>>>,
     pub active: Option<Arc<Active>>,
@@ -271,6 +268,11 @@ impl Partition {
     /// The marks under a live lease; opens the partition if need be.
     pub async fn marks(self: &Arc<Self>) -> Result<Marks, ReadError> {
         Ok(self.readable().await?.marks())
+    }
+
+    /// The marks that were shown last, to judge by whether a look is worth while. Not under a lease: not to be answered with.
+    pub fn last_marks(&self) -> Option<Marks> {
+        self.view.load().as_ref().map(|v| v.marks())
     }
 
     /// Whether reads are answered without waiting for an open.

@@ -8,14 +8,13 @@
 //! not durable yet are remembered on top of these, so that a crash can't shrink the window.
 
 use super::batch::{sequence_plus, Header};
-use super::transactions::{self, Aborted, Marker, MarkerError, Open, Standing, Verdict};
+use super::marker::Written;
+use super::transactions::{self, Marker, MarkerError, Open, Standing, Verdict};
 use super::AppendError;
 use crate::reached;
 use crate::types::Offset;
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// Batches remembered per producer.
 const WINDOW: usize = 5;
@@ -78,31 +77,25 @@ pub struct Producers {
     by_id: BTreeMap<i64, Producer>,
     /// Transactions by first offset, with that of their marker: those that hold the last stable offset back.
     unstable: BTreeMap<Offset, Option<Offset>>,
-    /// By last offset. Shared with the views that readers have.
-    aborted: Arc<RwLock<Vec<Aborted>>>,
 }
 
 impl Producers {
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty() && self.aborted.read().is_empty()
+        self.by_id.is_empty()
     }
 
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    pub fn restore(producers: Vec<Producer>, aborted: Vec<Aborted>) -> Producers {
+    pub fn restore(producers: Vec<Producer>) -> Producers {
         let by_id: BTreeMap<i64, Producer> = producers.into_iter().map(|p| (p.id, p)).collect();
         let unstable = by_id.values().filter_map(|p| Some((p.standing.open?.first, None))).collect();
-        Producers { by_id, unstable, aborted: Arc::new(RwLock::new(aborted)) }
+        Producers { by_id, unstable }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Producer> {
         self.by_id.values()
-    }
-
-    pub fn aborted(&self) -> Arc<RwLock<Vec<Aborted>>> {
-        self.aborted.clone()
     }
 
     pub fn standing(&self, id: i64) -> Standing {
@@ -126,38 +119,40 @@ impl Producers {
         transactions::judge(m, &self.standing(m.producer_id), p.map_or(-1, Producer::epoch))
     }
 
-    /// Remembers a marker that got the offset `at`.
-    pub fn record_marker(&mut self, m: &Marker, at: Offset, now: i64, durable_end: Offset) {
-        let p = self.by_id.entry(m.producer_id).or_insert_with(|| Producer::new(m.producer_id, now));
-        p.seen = now;
-        let ended = p.standing.open;
-        let standing = Standing {
-            epoch: m.producer_epoch,
+    /// The marker as it goes to the log at `at`: with what it ends there, and what is decided then.
+    pub fn marker_at(&self, m: &Marker, at: Offset) -> Written {
+        let open = self.standing(m.producer_id).open;
+        let first = open.map(|open| open.first);
+        let others = self.unstable.iter().filter(|(o, marker)| marker.is_none() && Some(**o) != first);
+        let oldest = others.map(|(o, _)| *o).next();
+        Written {
+            producer_id: m.producer_id,
+            producer_epoch: m.producer_epoch,
+            commit: m.commit,
             coordinator_epoch: m.coordinator_epoch,
-            open: None,
-            marker: Some(at),
-        };
-        p.set_standing(at, durable_end, standing);
-        let Some(open) = ended else { return };
-        self.unstable.insert(open.first, Some(at));
-        if !m.commit {
-            let stable = self.unstable.iter().find(|(_, marker)| marker.is_none()).map(|(first, _)| *first);
-            let stable = stable.unwrap_or(at.plus(1));
-            let aborted = Aborted { producer_id: m.producer_id, first: open.first, last: at, stable };
-            self.aborted.write().push(aborted);
+            number: m.number.or(open.and_then(|open| open.number)),
+            first,
+            stable: oldest.unwrap_or(at.plus(1)),
+            at,
         }
     }
 
-    /// Forgets aborted transactions that lie wholly below the log's start.
-    pub fn prune(&self, log_start: Offset) {
-        let mut aborted = self.aborted.write();
-        let gone = aborted.partition_point(|a| a.last < log_start);
-        aborted.drain(..gone);
-    }
-
-    /// The aborted transactions whose marker is durable when the log is so up to `end`.
-    pub fn durably_aborted(&self, end: Offset) -> Vec<Aborted> {
-        self.aborted.read().iter().take_while(|a| a.last < end).copied().collect()
+    /// Remembers a marker.
+    pub fn record_marker(&mut self, m: &Written, now: i64, durable_end: Offset) {
+        let p = self.by_id.entry(m.producer_id).or_insert_with(|| Producer::new(m.producer_id, now));
+        p.seen = now;
+        let before = p.standing;
+        let standing = Standing {
+            epoch: m.producer_epoch.max(before.epoch),
+            coordinator_epoch: m.coordinator_epoch.max(before.coordinator_epoch),
+            open: None,
+            marker: Some(m.at),
+            ended: m.number.max(before.ended),
+        };
+        p.set_standing(m.at, durable_end, standing);
+        if let Some(open) = before.open {
+            self.unstable.insert(open.first, Some(m.at));
+        }
     }
 
     /// Judges a batch that a client sent. `Ok(Some(_))`: it is in the log already, there. `Ok(None)`: append

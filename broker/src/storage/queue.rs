@@ -4,12 +4,13 @@
 //! Nothing here touches the volume. A batch is judged, placed and queued under the partition's lock, in the order in
 //! which callers come.
 
+use super::aborted::Aborted;
 use super::api::*;
 use super::batch::{self, Header};
 use super::committer;
 use super::partition::{Incarnation, Life, Partition, Unavailable};
 use super::producers::Producers;
-use super::transactions::{self, Marker, MarkerError, Question, Verdict, Verifications};
+use super::transactions::{Marker, MarkerError, Question, Verdict, Verifications};
 use crate::config::TopicConfig;
 use crate::reached;
 use crate::types::Offset;
@@ -30,6 +31,8 @@ pub(super) struct Pending {
     pub size: u64,
     /// The timestamp the log sees: the append time under LogAppendTime.
     pub max_timestamp: i64,
+    /// Of a marker, the transaction that it aborts.
+    pub aborted: Option<Aborted>,
 }
 
 pub(super) struct Waiter {
@@ -202,6 +205,7 @@ impl Partition {
             end,
             size,
             max_timestamp: append_time.unwrap_or(header.max_timestamp),
+            aborted: None,
         });
         leader.queued_bytes += size;
         leader.next = end;
@@ -256,11 +260,6 @@ impl Partition {
         if leader.draining || !self.shared.fence.holds(leader.inc.token) {
             return Some(Err(MarkerError::NotLeader));
         }
-        let bytes = transactions::encode_marker(m, now);
-        let size = bytes.len() as u64;
-        if leader.queued_bytes > 0 && leader.queued_bytes + size > self.shared.config.queue_bytes {
-            return None;
-        }
         let durable = self.view.load().as_ref().map_or(Offset::ZERO, |v| v.hwm);
         let verdict = match leader.producers.judge_marker(m) {
             Ok(verdict) => verdict,
@@ -273,12 +272,18 @@ impl Partition {
             let last = last.filter(|last| *last >= durable);
             return Some(Ok(last.map(|last| leader.wait(last.plus(1), Acks::All))));
         }
+        let base = leader.next;
+        let end = base.plus(1);
+        let marker = leader.producers.marker_at(m, base);
+        let bytes = marker.encode(now);
+        let size = bytes.len() as u64;
+        if leader.queued_bytes > 0 && leader.queued_bytes + size > self.shared.config.queue_bytes {
+            return None;
+        }
         let Some(header) = Header::parse(&bytes) else {
             return Some(Err(MarkerError::Storage("the marker cannot be encoded".into())));
         };
-        let base = leader.next;
-        let end = base.plus(1);
-        leader.producers.record_marker(m, base, now, durable);
+        leader.producers.record_marker(&marker, now, durable);
         leader.queue.push_back(Pending {
             header,
             bytes: batch::stamp(&bytes, base, leader.inc.epoch, None),
@@ -286,6 +291,7 @@ impl Partition {
             end,
             size,
             max_timestamp: now,
+            aborted: marker.aborted(),
         });
         leader.queued_bytes += size;
         leader.next = end;

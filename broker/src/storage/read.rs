@@ -11,7 +11,6 @@ use super::index::Index;
 use super::partition::{Partition, View};
 use super::scan::{Step, Walker};
 use super::segment::Segment;
-use super::transactions::aborted_within;
 use crate::types::{Epoch, Offset, Pos};
 use crate::volume::{VolumeError, VolumeFile};
 use bytes::Bytes;
@@ -74,7 +73,8 @@ impl Partition {
         self.shared.metrics.batches_out.inc_by(count(&records));
         let aborted = match req.bound {
             Bound::LastStable => {
-                aborted_within(&view.aborted.read(), req.from, end_of(&records).unwrap_or(req.from))
+                let end = end_of(&records).unwrap_or(req.from);
+                self.aborted(&view, req.from, end).await.map_err(|e| self.lost(&view, e))?
             }
             Bound::HighWatermark => Vec::new(),
         };

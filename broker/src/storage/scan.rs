@@ -207,6 +207,12 @@ impl Walker {
         }
     }
 
+    /// The batch that was stepped over last, if it is sound as a whole.
+    pub async fn whole(&mut self) -> volume::Result<Option<Bytes>> {
+        let Some((at, expected)) = self.last else { return Ok(None) };
+        Ok(self.window.batch(at.0, expected).await?.map(|(_, bytes)| bytes))
+    }
+
     /// Whether the batch that was stepped over last is sound as a whole. If not, the walk is back before it.
     pub async fn confirm(&mut self) -> volume::Result<bool> {
         let Some((at, expected)) = self.last else { return Ok(true) };

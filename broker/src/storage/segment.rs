@@ -1,5 +1,6 @@
 //! One segment: a run of batches in one file, written by one leader epoch.
 
+use super::aborted::Aborted;
 use super::docs::Sealed;
 use super::index::Index;
 use super::names::SegmentName;
@@ -18,6 +19,7 @@ const NO_TIMESTAMP: i64 = -1;
 pub struct Segment {
     pub sealed: Sealed,
     index: RwLock<Option<Arc<Index>>>,
+    aborted: RwLock<Option<Arc<Vec<Aborted>>>>,
 }
 
 /// The segment that takes batches now.
@@ -27,13 +29,27 @@ pub struct Active {
     /// Wall time (ms) of its creation.
     pub created: i64,
     pub index: RwLock<Index>,
+    /// Aborted transactions with a marker in here, in the order of the markers.
+    pub aborted: RwLock<Vec<Aborted>>,
     max_timestamp: AtomicI64,
     first_timestamp: AtomicI64,
 }
 
 impl Segment {
-    pub fn new(sealed: Sealed, index: Option<Index>) -> Arc<Segment> {
-        Arc::new(Segment { sealed, index: RwLock::new(index.map(Arc::new)) })
+    /// What is not known here is read, or rebuilt, when it is needed.
+    pub fn new(sealed: Sealed, index: Option<Index>, aborted: Option<Vec<Aborted>>) -> Arc<Segment> {
+        let (index, aborted) = (index.map(Arc::new), aborted.map(Arc::new));
+        Arc::new(Segment { sealed, index: RwLock::new(index), aborted: RwLock::new(aborted) })
+    }
+
+    pub fn known_aborted(&self) -> Option<Arc<Vec<Aborted>>> {
+        self.aborted.read().clone()
+    }
+
+    pub fn learn_aborted(&self, entries: Vec<Aborted>) -> Arc<Vec<Aborted>> {
+        let entries = Arc::new(entries);
+        *self.aborted.write() = Some(entries.clone());
+        entries
     }
 
     pub fn known_index(&self) -> Option<Arc<Index>> {
@@ -83,6 +99,7 @@ impl Active {
             name,
             created,
             index: RwLock::default(),
+            aborted: RwLock::default(),
             max_timestamp: AtomicI64::new(NO_TIMESTAMP),
             first_timestamp: AtomicI64::new(NO_TIMESTAMP),
         }
@@ -115,6 +132,7 @@ impl Active {
             max_timestamp: self.max_timestamp().or(Some(now)),
             first_timestamp: self.first_timestamp(),
             damage: Vec::new(),
+            aborted: None,
         }
     }
 }

@@ -11,14 +11,11 @@
 //! then answered with [`MarkerError::Unverified`] and the offset at which the open transaction begins; who still drives that
 //! very marker sends it again with that offset. A delayed copy cannot: when it was sent, nobody knew it.
 //!
-//! # Where aborted transactions are kept
-//! In the producer snapshot, one list per partition, instead of a file per segment as Kafka does: it is then right exactly
-//! when the producers' state is, there is no second file to recover, and a fetch needs no reading. What it costs is a
-//! snapshot that grows with the aborted transactions that retention has not taken yet, some 60 bytes each.
+//! A marker carries the number in the log (see [`super::marker`]): what has ended stays known through crashes and takeovers, and
+//! a copy of its marker, however late, ends nothing. So a marker is written for a transaction that wrote nothing here,
+//! too.
 
-use super::batch::{self, Header, HEADER_LEN};
-use crate::types::{Epoch, Offset};
-use bytes::{BufMut, Bytes, BytesMut};
+use crate::types::Offset;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -87,11 +84,14 @@ pub struct Standing {
     /// Offset of the last marker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<Offset>,
+    /// The highest number of a transaction that ended here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
 }
 
 impl Default for Standing {
     fn default() -> Standing {
-        Standing { epoch: -1, coordinator_epoch: -1, open: None, marker: None }
+        Standing { epoch: -1, coordinator_epoch: -1, open: None, marker: None, ended: None }
     }
 }
 
@@ -101,37 +101,11 @@ impl Standing {
     }
 }
 
-/// An aborted transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Aborted {
-    pub producer_id: i64,
-    pub first: Offset,
-    /// Offset of its marker.
-    pub last: Offset,
-    /// Everything below was decided when the marker was written: transactions that end later begin here or later.
-    pub stable: Offset,
-}
-
-/// The aborted transactions that have something in `from..to`, by first offset. `all` is by last offset.
-pub fn aborted_within(all: &[Aborted], from: Offset, to: Offset) -> Vec<Aborted> {
-    let mut found = Vec::new();
-    for a in all.iter().skip(all.partition_point(|a| a.last < from)) {
-        if a.first < to {
-            found.push(*a);
-        }
-        if a.stable >= to {
-            break;
-        }
-    }
-    found.sort_by_key(|a| a.first);
-    found
-}
-
 /// What is to be done about a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Write,
-    /// Nothing is open that it could end. The offset is that of the last marker, which may not be durable yet.
+    /// There is nothing that it could end, or it did so before. The offset is that of the last marker, which may not be durable yet.
     Done(Option<Offset>),
 }
 
@@ -146,10 +120,13 @@ pub fn judge(m: &Marker, s: &Standing, epoch: i16) -> Result<Verdict, MarkerErro
     if m.producer_epoch < epoch {
         return Err(MarkerError::InvalidProducerEpoch { got: m.producer_epoch, current: epoch });
     }
+    if m.number.is_some() && m.number <= s.ended {
+        return Ok(Verdict::Done(s.marker));
+    }
     let Some(open) = s.open else {
-        // Who is known by a lower epoch is fenced for good. Who is not known must be verified before he writes anyway.
+        // Without a number, nothing says that it was written before: only what fences is.
         let fences = epoch >= 0 && m.producer_epoch > epoch;
-        return Ok(if fences { Verdict::Write } else { Verdict::Done(s.marker) });
+        return Ok(if m.number.is_some() || fences { Verdict::Write } else { Verdict::Done(s.marker) });
     };
     match (m.number, open.number) {
         (None, _) => Ok(Verdict::Write),
@@ -207,53 +184,4 @@ impl Verifications {
         self.asked.remove(&id);
         self.granted.remove(&id);
     }
-}
-
-/// The record of a marker, between the fixed head of the batch and its end (Kafka docs: *Control Batches*): a key of
-/// version and type, a value of version and coordinator epoch.
-const RECORD: [u8; 17] = [0x20, 0, 0, 0, 0x08, 0, 0, 0, 0, 0x0c, 0, 0, 0, 0, 0, 0, 0];
-const TYPE: usize = 8;
-const COORDINATOR: usize = 12;
-
-/// A marker as it goes to the log, but for base offset and leader epoch. `now`: wall time in ms.
-pub fn encode_marker(m: &Marker, now: i64) -> Bytes {
-    let mut record = RECORD;
-    if let Some(kind) = record.get_mut(TYPE) {
-        *kind = u8::from(m.commit);
-    }
-    if let Some(epoch) = record.get_mut(COORDINATOR..COORDINATOR + 4) {
-        epoch.copy_from_slice(&m.coordinator_epoch.to_be_bytes());
-    }
-    let mut covered = BytesMut::new();
-    covered.put_i16(0x30);
-    covered.put_i32(0);
-    covered.put_i64(now);
-    covered.put_i64(now);
-    covered.put_i64(m.producer_id);
-    covered.put_i16(m.producer_epoch);
-    covered.put_i32(-1);
-    covered.put_i32(1);
-    covered.put_slice(&record);
-    let mut b = BytesMut::with_capacity(HEADER_LEN + record.len());
-    b.put_i64(0);
-    b.put_i32((covered.len() + 9) as i32);
-    b.put_i32(Epoch::default().wire());
-    b.put_i8(2);
-    b.put_u32(crc32c::crc32c(&covered));
-    b.put_slice(&covered);
-    b.freeze()
-}
-
-/// Whether a control batch commits, and its coordinator's epoch. `None`: it is no marker that this module wrote.
-pub fn decode_marker(h: &Header, bytes: &[u8]) -> Option<(bool, i32)> {
-    if !h.is_control() || !batch::crc_matches(bytes, h) {
-        return None;
-    }
-    let record: &[u8; 17] = bytes.get(HEADER_LEN..)?.try_into().ok()?;
-    let kind = record.get(TYPE)?;
-    let epoch: [u8; 4] = record.get(COORDINATOR..COORDINATOR + 4)?.try_into().ok()?;
-    let mut plain = *record;
-    plain.get_mut(TYPE).into_iter().for_each(|b| *b = 0);
-    plain.get_mut(COORDINATOR..COORDINATOR + 4)?.fill(0);
-    (plain == RECORD && *kind <= 1).then(|| (*kind == 1, i32::from_be_bytes(epoch)))
 }

@@ -1,14 +1,16 @@
 //! Checking a partition's directory, without writing to it and beside a running broker.
 //!
 //! Promises to name the file, and the byte where there is one, of everything that is not as the engine left it:
-//! batches, checksums, gaps, index entries, manifest, checkpoint, producer snapshot. What an unclean stop leaves, or a
+//! batches, checksums, gaps, index entries, lists of aborted transactions, manifest, checkpoint, producer snapshot. What an unclean stop leaves, or a
 //! running broker is writing at this moment, is not an error: bytes after the last whole batch of the newest
 //! segment, files of older epochs that await deletion. It looks into no claim, whose name is what counts and whose
 //! content is never synced, and opens no records itself; a caller may ([`partition_with`]).
 
+use super::aborted::{self, Aborted};
 use super::batch::Header;
 use super::docs::{self, Checkpoint, DocError, Manifest, Sealed};
 use super::index::{self, Index};
+use super::marker::Written;
 use super::names::{self, FileName, SegmentName};
 use super::recovery::ProducerSnapshot;
 use super::scan::{self, Recovered};
@@ -107,6 +109,8 @@ struct Named {
     /// With the entry's place in the index file.
     index: BTreeMap<Pos, (Offset, u64)>,
     checkpoint: Option<(Pos, Offset)>,
+    /// The aborted transactions with a marker in it, and the file that says so; known of closed segments.
+    aborted: Option<(String, Vec<Aborted>)>,
 }
 
 impl Named {
@@ -246,7 +250,11 @@ impl Check<'_> {
     /// A segment whose end a manifest fixes: all of it must be there and sound.
     async fn sealed(&mut self, s: &Sealed, m: &Manifest) -> Result<(), VolumeError> {
         let name = s.name().log();
-        let named = Named { index: self.index(s.name()).await?, checkpoint: None };
+        let aborted = match s.aborted_name() {
+            Some(list) => self.aborted(list, s.end, true).await?,
+            None => Some((names::manifest(m.epoch), Vec::new())),
+        };
+        let named = Named { index: self.index(s.name()).await?, checkpoint: None, aborted };
         let Some((file, len)) = self.segment(&name).await? else { return Ok(()) };
         if len < s.end_pos {
             self.find(&name, Some(len.0), format!("ends here; its manifest says {}", s.end_pos));
@@ -275,7 +283,10 @@ impl Check<'_> {
         checkpoint: Option<(Pos, Offset)>,
     ) -> Result<Offset, VolumeError> {
         let name = s.log();
-        let named = Named { index: self.index(s).await?, checkpoint };
+        let mut named = Named { index: self.index(s).await?, checkpoint, aborted: None };
+        if let Some(next) = next {
+            named.aborted = self.aborted(s, next, false).await?;
+        }
         let Some((file, len)) = self.segment(&name).await? else { return Ok(next.unwrap_or(s.base)) };
         let group = if m.relaxed { u64::MAX } else { m.group_bytes };
         let limit = if next.is_some() { 0 } else { group };
@@ -303,6 +314,7 @@ impl Check<'_> {
     ) -> Result<Recovered, VolumeError> {
         let name = s.log();
         let (mut batches, mut wrong) = (0, Vec::new());
+        let mut found: Vec<Aborted> = Vec::new();
         let look = &mut *self.look;
         let r = scan::recover(file, Pos::ZERO, len, s.base, limit, |h, at, bytes| {
             batches += 1;
@@ -314,7 +326,14 @@ impl Check<'_> {
                     format!("the batch says leader epoch {}, it is of {}", h.leader_epoch, epoch.wire()),
                 ));
             }
-            wrong.extend(look(h, bytes).map(|what| (at, what)));
+            if !h.is_control() {
+                wrong.extend(look(h, bytes).map(|what| (at, what)));
+                return;
+            }
+            match Written::parse(bytes, h) {
+                Some(marker) => found.extend(marker.aborted()),
+                None => wrong.push((at, "a control batch that is no marker".into())),
+            }
         })
         .await?;
         named.strike(r.end_pos, r.end);
@@ -330,6 +349,14 @@ impl Check<'_> {
         if let Some((pos, offset)) = named.checkpoint {
             let what = format!("its checkpoint names offset {offset} here, where no batch begins or ends so");
             self.find(&name, Some(pos.0), what);
+        }
+        if let Some((file, said)) = named.aborted.filter(|(_, said)| *said != found) {
+            let what = format!(
+                "lists {} aborted transactions; the markers of {name} tell of {}",
+                said.len(),
+                found.len()
+            );
+            self.find(&file, None, what);
         }
         // What lies past the end may be of a tail that was lost or copied.
         if let Some((pos, (offset, byte))) = named.index.into_iter().find(|(pos, _)| *pos < r.end_pos) {
@@ -375,6 +402,30 @@ impl Check<'_> {
             }
         }
         Ok(Some(s))
+    }
+
+    /// What the file `list` says of the aborted transactions of a segment from its base to `end`. It must be there if it `is_named`
+    /// by the manifest.
+    async fn aborted(
+        &mut self,
+        list: SegmentName,
+        end: Offset,
+        is_named: bool,
+    ) -> Result<Option<(String, Vec<Aborted>)>, VolumeError> {
+        let name = list.aborted();
+        let bytes = match docs::read_file(self.v, &format!("{}/{name}", self.dir)).await {
+            Err(e) if e.is_not_found() && !is_named => return Ok(Some((name, Vec::new()))),
+            Err(e) if e.is_not_found() => {
+                self.find(&name, None, "is missing; it is rebuilt from the log when it is needed");
+                return Ok(None);
+            }
+            r => r?,
+        };
+        let entries = aborted::decode(&bytes, list.base, end);
+        if entries.is_none() {
+            self.find(&name, None, "is damaged; it is rebuilt from the log when it is needed");
+        }
+        Ok(entries.map(|entries| (name, entries)))
     }
 
     /// What the index of a segment says, with the place of each entry in its file.

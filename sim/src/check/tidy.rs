@@ -67,6 +67,8 @@ fn gone_for_good(ledger: &Ledger) -> BTreeSet<Uuid> {
 fn leftovers(files: &BTreeMap<String, Bytes>, dir: &str, manifest: &Manifest) -> Vec<String> {
     let mut left = Vec::new();
     let listed: BTreeSet<(u32, i64)> = manifest.segments.iter().map(|s| (s.epoch, s.base)).collect();
+    let lists: BTreeSet<(u32, i64)> =
+        manifest.segments.iter().filter_map(|s| Some((s.aborted?, s.base))).collect();
     let own: Vec<i64> = media::directory(files, dir)
         .filter_map(|(n, _)| match media::name(n) {
             Some(Name::Log { epoch, base }) if epoch == manifest.epoch => Some(base),
@@ -86,6 +88,14 @@ fn leftovers(files: &BTreeMap<String, Bytes>, dir: &str, manifest: &Manifest) ->
                 match epoch == manifest.epoch {
                     true if next <= manifest.log_start => "lies below the log start",
                     false if !listed.contains(&(epoch, base)) => "is not in the manifest",
+                    _ => continue,
+                }
+            }
+            Name::Aborted { epoch, base } if !lists.contains(&(epoch, base)) => {
+                let next = own.iter().find(|b| **b > base).copied().unwrap_or(i64::MAX);
+                match epoch == manifest.epoch {
+                    true if next <= manifest.log_start => "lies below the log start",
+                    false => "is not in the manifest",
                     _ => continue,
                 }
             }
@@ -138,6 +148,8 @@ mod tests {
             "00000001-00000000000000000000.log",
             "00000001-00000000000000000000.index",
             "00000002-00000000000000000000.index",
+            "00000002-00000000000000000000.aborted",
+            "00000001-00000000000000000004.aborted",
         ] {
             let mut story = story();
             if name.starts_with("00000002-0") {

@@ -201,6 +201,7 @@ fn role(name: &str) -> &'static str {
     let ends = [
         (".log", "log"),
         (".index", "index"),
+        (".aborted", "aborted"),
         ("-claim", "claim"),
         ("-manifest.json", "manifest"),
         ("-recovery-checkpoint.json", "checkpoint"),

@@ -47,7 +47,7 @@ pub async fn handle(cx: &RequestContext, req: FetchRequest) -> FetchResponse {
     let mut is_last = max_wait.is_zero();
     loop {
         let rows = pass::find_all(cx, &req);
-        let mut arrivals = Arrivals::watch(&rows, &notify);
+        let mut arrivals = Arrivals::watch(&rows, &notify, pass::is_committed(&req));
         let room = cx.broker.fetched.room(max_bytes);
         let pass = Pass::read(cx, &req, rows, room.bytes()).await;
         drop(room);

@@ -26,6 +26,11 @@ use std::time::Duration;
 
 const READ_COMMITTED: i8 = 1;
 
+/// Whether the client is to see what is committed, and nothing else.
+pub(super) fn is_committed(req: &FetchRequest) -> bool {
+    req.isolation_level == READ_COMMITTED
+}
+
 /// How long a fetch waits for the volume while it has nothing else to answer with. Shorter than clients wait
 /// for an answer (30 s), and long enough for the largest batch on a slow volume.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
@@ -58,7 +63,7 @@ impl Pass {
         open_all(&rows).await;
         let mut reader = Reader {
             version: cx.api_version,
-            committed: req.isolation_level == READ_COMMITTED,
+            committed: is_committed(req),
             clock: cx.broker.env.clock.clone(),
             held: cx.broker.fetched.clone(),
             allotment: Allotment::new(max_bytes),
@@ -138,7 +143,7 @@ impl Reader {
             self.has_late |= found.is_none();
             let found = found.unwrap_or(Err(ResponseError::KafkaStorageError));
             let due = self.allotment.portion(row.asked.partition_max_bytes);
-            let found = match is_due(&row.asked, &found, portion, due) {
+            let found = match is_due(&row.asked, &found, portion, due, self.committed) {
                 true => found,
                 false => self.read_again(&row, due).await,
             };
@@ -156,7 +161,7 @@ impl Reader {
             if !wave.is_empty() && (is_short || wave.len() == SIDE_BY_SIDE) {
                 break;
             }
-            ahead.gave(if has_nothing_yet(row) { 0 } else { portion.max_bytes });
+            ahead.gave(if has_nothing_yet(row, self.committed) { 0 } else { portion.max_bytes });
             wave.extend(rows.pop_front().map(|row| (row, portion)));
         }
         wave
@@ -306,18 +311,27 @@ impl Reader {
     }
 }
 
+/// Where the log ends for the client.
+fn end(marks: &Marks, committed: bool) -> i64 {
+    if committed {
+        marks.lso.0
+    } else {
+        marks.hwm.0
+    }
+}
+
 /// Whether the log ends where the client stands: then nothing is set aside for it.
-fn has_nothing_yet(row: &Row) -> bool {
+fn has_nothing_yet(row: &Row, committed: bool) -> bool {
     let marks = |p: &Arc<Partition>| p.marks().now_or_never().and_then(Result::ok);
     let marks = row.partition.as_ref().ok().filter(|p| p.is_readable()).and_then(marks);
-    marks.is_some_and(|m| row.asked.fetch_offset >= m.hwm.0)
+    marks.is_some_and(|m| row.asked.fetch_offset >= end(&m, committed))
 }
 
 /// Whether what was found by reading `read` is what reading `due` brings: all rows before it are known now.
-fn is_due(asked: &FetchPartition, found: &Found, read: Portion, due: Portion) -> bool {
+fn is_due(asked: &FetchPartition, found: &Found, read: Portion, due: Portion, committed: bool) -> bool {
     let Ok(Outcome::Records(records, marks, _)) = found else { return true };
     match due.at_least_one {
-        true => read.at_least_one || !records.is_empty() || asked.fetch_offset >= marks.lso.0,
+        true => read.at_least_one || !records.is_empty() || asked.fetch_offset >= end(marks, committed),
         false => records.len() <= due.max_bytes,
     }
 }

@@ -4,6 +4,7 @@ use super::format::{self, Verdict};
 use super::Flags;
 use crate::cli::output::{say, Output};
 use highwater::storage::batch::{Header, HEADER_LEN};
+use highwater::storage::marker::Written;
 use highwater::storage::records::Records;
 use highwater::storage::scan::Window;
 use highwater::types::{Offset, Pos};
@@ -67,6 +68,9 @@ impl Dump {
         }
         say!(out, "{}", format::batch(self.at, &h, Verdict::Ok));
         self.judge_offset(&h, out);
+        if h.is_control() {
+            self.marker(&h, out).await?;
+        }
         if flags.records {
             self.records(&h, flags.max_bytes, out).await?;
         }
@@ -147,6 +151,16 @@ impl Dump {
     async fn old_magic(&mut self, at: u64) -> volume::Result<String> {
         let magic = self.window.get(at.saturating_add(16), 1).await?.first().copied();
         Ok(magic.filter(|m| *m < 2).map_or(String::new(), |m| format!(" (magic {m} where 2 is read)")))
+    }
+
+    /// What a control batch says, in words.
+    async fn marker<W: Write>(&mut self, h: &Header, out: &mut Output<W>) -> volume::Result<()> {
+        let batch = self.file.read_at(self.at, usize::try_from(h.size).unwrap_or(usize::MAX)).await?;
+        match Written::parse(&batch, h) {
+            Some(marker) => say!(out, "{}", format::marker(&marker)),
+            None => say!(out, "  a control batch of another kind"),
+        }
+        Ok(())
     }
 
     async fn records<W: Write>(&mut self, h: &Header, max: usize, out: &mut Output<W>) -> volume::Result<()> {

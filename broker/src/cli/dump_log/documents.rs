@@ -1,11 +1,12 @@
 //! The small files beside the segments.
 
 use crate::cli::output::{say, Output};
+use highwater::storage::aborted;
 use highwater::storage::docs::{self, Checkpoint, Claim, Manifest};
 use highwater::storage::index::Index;
 use highwater::storage::names::{FileName, SegmentName};
 use highwater::storage::recovery::ProducerSnapshot;
-use highwater::types::Pos;
+use highwater::types::{Offset, Pos};
 use highwater::volume::VolumeFile;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -34,6 +35,7 @@ pub async fn dump<W: Write>(
     let shown = path.display().to_string();
     Ok(match kind {
         FileName::Index(s) => index(&shown, s, &b, out),
+        FileName::Aborted(s) => aborted_list(&shown, s, &b, out),
         FileName::Manifest(_) => document::<Manifest, _>(&shown, "manifest", &b, out),
         FileName::Checkpoint(_) => document::<Checkpoint, _>(&shown, "recovery checkpoint", &b, out),
         FileName::Producers(_) => document::<ProducerSnapshot, _>(&shown, "producer snapshot", &b, out),
@@ -79,10 +81,28 @@ fn index<W: Write>(path: &str, s: SegmentName, b: &[u8], out: &mut Output<W>) ->
     true
 }
 
+fn aborted_list<W: Write>(path: &str, s: SegmentName, b: &[u8], out: &mut Output<W>) -> bool {
+    let Some(entries) = aborted::decode(b, s.base, Offset(i64::MAX)) else {
+        say!(out, "{path}: aborted transactions, DAMAGED");
+        return false;
+    };
+    say!(
+        out,
+        "{path}: aborted transactions, written by epoch {}, base offset {}, checksum ok",
+        s.epoch.0,
+        s.base
+    );
+    for a in entries {
+        say!(out, "producer={} first={} marker={} stable={}", a.producer_id, a.first, a.last, a.stable);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater::types::{Epoch, Offset};
+    use highwater::storage::Aborted;
+    use highwater::types::Epoch;
 
     #[test]
     fn documents_and_indexes_are_printed_or_called_damaged() {
@@ -98,10 +118,15 @@ mod tests {
         i.note(5, Pos(50), Pos(90), 1);
         assert!(index("i", s, &i.encode(), &mut to));
         assert!(!index("i", s, b"", &mut to));
+        let entry = Aborted { producer_id: 7, first: Offset(90), last: Offset(104), stable: Offset(99) };
+        let list = aborted::encode(&[entry]);
+        assert!(aborted_list("a", s, &list, &mut to));
+        assert!(!aborted_list("a", s, &list[..20], &mut to));
         let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("producer=7 first=90 marker=104 stable=99"), "{text}");
         assert!(text.contains("\"holder\": \"1/abc\""), "{text}");
         assert!(text.contains("covers 90 bytes"), "{text}");
         assert!(text.contains("offset=105 position=50"), "{text}");
-        assert_eq!(text.matches("DAMAGED").count(), 2);
+        assert_eq!(text.matches("DAMAGED").count(), 3);
     }
 }

@@ -1,6 +1,7 @@
 //! How batches, records and bytes look on the screen.
 
 use highwater::storage::batch::Header;
+use highwater::storage::marker::Written;
 use highwater::storage::records::Record;
 use std::fmt::Write;
 
@@ -38,6 +39,19 @@ pub fn batch(position: u64, h: &Header, crc: Verdict) -> String {
         codec(h.codec()),
         h.base_timestamp,
         h.max_timestamp,
+    )
+}
+
+/// The line of a transaction's marker.
+pub fn marker(m: &Written) -> String {
+    let known = |n: Option<String>| n.unwrap_or_else(|| "unknown".into());
+    format!(
+        "  marker={} coordinator_epoch={} transaction={} first={} stable={}",
+        if m.commit { "commit" } else { "abort" },
+        m.coordinator_epoch,
+        known(m.number.map(|n| n.to_string())),
+        m.first.map_or("none".into(), |o| o.to_string()),
+        m.stable,
     )
 }
 
@@ -124,6 +138,23 @@ mod tests {
             base_sequence: 5,
             count: 2,
         }
+    }
+
+    #[test]
+    fn a_marker_says_what_it_ended() {
+        let m = Written {
+            producer_id: 7,
+            producer_epoch: 1,
+            commit: false,
+            coordinator_epoch: 4,
+            number: Some(9),
+            first: Some(highwater::types::Offset(3)),
+            stable: highwater::types::Offset(8),
+            at: highwater::types::Offset(7),
+        };
+        assert_eq!(marker(&m), "  marker=abort coordinator_epoch=4 transaction=9 first=3 stable=8");
+        let m = Written { commit: true, number: None, first: None, ..m };
+        assert_eq!(marker(&m), "  marker=commit coordinator_epoch=4 transaction=unknown first=none stable=8");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `highwater dump-log`: prints what stands in segment files, and in the small files beside them.
 //!
-//! Promises: one line for each batch, whatever the file holds; a place that is no batch is said with its bytes,
+//! Promises: one line for each batch, and one more for a transaction's marker, whatever the file holds; a place that is no batch is said with its bytes,
 //! and the dump goes on behind it. Memory is bounded by one chunk, or with `--records` by one batch. Files of
 //! other brokers are read too, if their batches are of magic 2. Exit code 0 if all is sound, a torn tail at the
 //! end of a segment included; otherwise 1.
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// What `dump-log` takes.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Segments (.log), indexes, manifests, checkpoints, producer snapshots
+    /// Segments (.log), indexes, lists of aborted transactions, manifests, checkpoints, producer snapshots
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Opens the batches and prints their records

@@ -2,16 +2,17 @@
 
 use super::{Copied, Inherited, OpenArgs, OpenError};
 use crate::reached;
+use crate::storage::aborted::Aborted;
 use crate::storage::batch::Header;
 use crate::storage::docs::{Checkpoint, Manifest, Sealed};
 use crate::storage::index::Index;
+use crate::storage::marker::Written;
 use crate::storage::names::SegmentName;
 use crate::storage::producers::Producers;
 use crate::storage::scan::{self, Step, Walker};
-use crate::storage::transactions::{self, Marker};
 use crate::types::{Epoch, Offset, Pos};
-use crate::volume::{write_all_at, Class, VolumeFile};
-use std::sync::Arc;
+use crate::volume::{write_all_at, Class};
+use bytes::Bytes;
 
 /// Bytes between index entries of a copied tail (Kafka's default of `index.interval.bytes`).
 const INDEX_INTERVAL: u64 = 4096;
@@ -23,13 +24,29 @@ pub(super) struct Log {
     /// Position in the last segment from which on durability is in doubt, with the offset there.
     pub doubt: Option<(Pos, Offset)>,
     pub scanned: u64,
+    /// Aborted transactions with a marker in a segment that has no list of them yet, in the order of the markers.
+    pub aborted: Vec<Aborted>,
+}
+
+impl Log {
+    /// Notes what a batch says of aborted transactions, if it is a marker.
+    fn note_marker(&mut self, h: &Header, batch: &Bytes) {
+        self.aborted.extend(Written::parse(batch, h).and_then(|m| m.aborted()));
+    }
 }
 
 pub(super) async fn recover(a: &OpenArgs, inherited: &Inherited) -> Result<Log, OpenError> {
     let Some(m) = &inherited.manifest else {
-        return Ok(Log { segments: Vec::new(), end: Offset::ZERO, doubt: None, scanned: 0 });
+        return Ok(Log {
+            segments: Vec::new(),
+            end: Offset::ZERO,
+            doubt: None,
+            scanned: 0,
+            aborted: Vec::new(),
+        });
     };
-    let mut log = Log { segments: m.segments.clone(), end: m.start, doubt: None, scanned: 0 };
+    let mut log =
+        Log { segments: m.segments.clone(), end: m.start, doubt: None, scanned: 0, aborted: Vec::new() };
     // What lies wholly below the log start was given up; some of it may still be there.
     let gone = |s: &SegmentName, next: &SegmentName| s.base < next.base && next.base <= m.log_start;
     let below =
@@ -42,7 +59,8 @@ pub(super) async fn recover(a: &OpenArgs, inherited: &Inherited) -> Result<Log, 
     }
     if let Some((last, closed)) = own.split_last() {
         for (name, next) in closed.iter().zip(own.iter().skip(1)) {
-            log.segments.push(closed_segment(a, inherited, *name, next.base, &mut log.scanned).await?);
+            let sealed = closed_segment(a, inherited, *name, next.base, &mut log).await?;
+            log.segments.push(sealed);
         }
         last_segment(a, m, inherited, *last, &mut log).await?;
     }
@@ -59,7 +77,7 @@ async fn closed_segment(
     inherited: &Inherited,
     name: SegmentName,
     end: Offset,
-    scanned: &mut u64,
+    log: &mut Log,
 ) -> Result<Sealed, OpenError> {
     let known =
         inherited.checkpoint.iter().flat_map(|c| &c.closed).find(|s| s.name() == name && s.end == end);
@@ -78,6 +96,9 @@ async fn closed_segment(
             Step::Batch(h, at) => {
                 reached = h.next_offset();
                 note_batch(&mut s, &h, at);
+                if h.is_control() {
+                    walk.whole().await?.iter().for_each(|b| log.note_marker(&h, b));
+                }
             }
             Step::Damaged(at) => {
                 damaged = true;
@@ -88,7 +109,7 @@ async fn closed_segment(
             Step::End => break,
         }
     }
-    *scanned += walk.bytes_read();
+    log.scanned += walk.bytes_read();
     if reached < end && !damaged {
         return Err(a.inconsistent(format!("the segment at {reached} is missing, the next is at {end}")));
     }
@@ -105,6 +126,7 @@ fn empty_seal(name: SegmentName) -> Sealed {
         max_timestamp: None,
         first_timestamp: None,
         damage: Vec::new(),
+        aborted: None,
     }
 }
 
@@ -132,6 +154,7 @@ async fn last_segment(
         (from, expected) = (c.pos, c.offset);
         (s.max_timestamp, s.first_timestamp) = (c.max_timestamp, c.first_timestamp);
         s.damage.clone_from(&c.damage);
+        log.aborted.extend(&c.aborted);
     }
     match (&inherited.checkpoint, from) {
         (Some(_), Pos::ZERO) => reached!("checkpoint-disbelieved"),
@@ -145,8 +168,9 @@ async fn last_segment(
     // wherever it is.
     let relaxed = m.relaxed;
     let group = if relaxed { u64::MAX } else { m.group_bytes };
-    let found = scan::recover(file, from, len, expected, group, |h, at, _| {
+    let found = scan::recover(file, from, len, expected, group, |h, at, batch| {
         note_batch(&mut s, h, at);
+        log.note_marker(h, batch);
         tail.push_back((at, Offset(h.base_offset)));
         let end = at.plus(h.size);
         while tail.len() > 1 && tail.front().is_some_and(|(p, _)| end.0 - p.0 > group) {
@@ -196,7 +220,7 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
         reached!("snapshot-past-the-end");
     }
     let (mut producers, from) = match snapshot {
-        Some(s) => (Producers::restore(s.producers.clone(), s.aborted.clone()), s.offset),
+        Some(s) => (Producers::restore(s.producers.clone()), s.offset),
         None if promised => (Producers::default(), m.log_start),
         // No producer was known at the last checkpoint (or at the open, if there was none).
         None => (Producers::default(), believed.map_or(m.start, |c| c.offset)),
@@ -207,11 +231,17 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
         let near = believed
             .filter(|c| s.epoch == c.epoch && s.base == c.segment && c.offset <= from && c.pos <= s.end_pos);
         let (pos, expected) = near.map_or((Pos::ZERO, s.base), |c| (c.pos, c.offset));
-        let mut walk = Walker::new(file.clone(), pos, s.end_pos, expected);
+        let mut walk = Walker::new(file, pos, s.end_pos, expected);
         loop {
             match walk.step().await? {
-                Step::Batch(h, at) if Offset(h.base_offset) >= from && h.is_control() => {
-                    replay_marker(a, &h, &file, at, &mut producers, log.end).await?;
+                Step::Batch(h, _) if Offset(h.base_offset) >= from && h.is_control() => {
+                    match walk.whole().await?.and_then(|b| Written::parse(&b, &h)) {
+                        Some(marker) => producers.record_marker(&marker, a.now, log.end),
+                        // The transaction stays open then: nobody can say how it ended.
+                        None => {
+                            tracing::error!(dir = %a.spec.dir, offset = h.base_offset, "a damaged transaction marker")
+                        }
+                    }
                 }
                 Step::Batch(h, _) if Offset(h.base_offset) >= from => {
                     producers.record(&h, Offset(h.base_offset), a.now, log.end, None);
@@ -226,29 +256,8 @@ pub(super) async fn replay_producers(a: &OpenArgs, i: &Inherited, log: &Log) -> 
             }
         }
     }
-    producers.prune(m.log_start);
     producers.expire(a.now.saturating_sub(a.config.producer_expiry.as_millis() as i64), log.end);
     Ok(producers)
-}
-
-async fn replay_marker(
-    a: &OpenArgs,
-    h: &Header,
-    file: &Arc<dyn VolumeFile>,
-    at: Pos,
-    producers: &mut Producers,
-    end: Offset,
-) -> Result<(), OpenError> {
-    let bytes = file.read_at(at.0, usize::try_from(h.size).unwrap_or(usize::MAX)).await?;
-    let Some((commit, coordinator_epoch)) = transactions::decode_marker(h, &bytes) else {
-        // The transaction stays open then: nobody can say how it ended.
-        tracing::error!(dir = %a.spec.dir, offset = h.base_offset, "a damaged transaction marker");
-        return Ok(());
-    };
-    let (producer_id, producer_epoch) = (h.producer_id, h.producer_epoch);
-    let marker = Marker { producer_id, producer_epoch, commit, coordinator_epoch, number: None, first: None };
-    producers.record_marker(&marker, Offset(h.base_offset), a.now, end);
-    Ok(())
 }
 
 /// Copies the doubtful tail into a first segment of the new epoch. Returns what remains of the older ones.
@@ -279,6 +288,24 @@ pub(super) async fn copy_doubtful(
     Ok((segments, Some(copied)))
 }
 
+/// Gives each segment that has aborted transactions and no list of them one of this epoch. Returns the lists.
+pub(super) fn list_aborted(
+    epoch: Epoch,
+    segments: &mut [Sealed],
+    found: &[Aborted],
+) -> Vec<(SegmentName, Vec<Aborted>)> {
+    let mut lists = Vec::new();
+    for s in segments.iter_mut().filter(|s| s.aborted.is_none()) {
+        let within: Vec<Aborted> =
+            found.iter().filter(|a| (s.base..s.end).contains(&a.last)).copied().collect();
+        if !within.is_empty() {
+            s.aborted = Some(epoch);
+            lists.push((SegmentName { base: s.base, epoch }, within));
+        }
+    }
+    lists
+}
+
 /// Copies the batches of `last` from `from` on into a new segment, and syncs it.
 async fn copy_tail(a: &OpenArgs, last: &Sealed, from: Pos, name: SegmentName) -> Result<Copied, OpenError> {
     let base = name.base;
@@ -287,7 +314,7 @@ async fn copy_tail(a: &OpenArgs, last: &Sealed, from: Pos, name: SegmentName) ->
     let mut window = scan::Window::new(source, last.end_pos, 1 << 20);
     let (mut pos, mut to, mut expected) = (from, Pos::ZERO, base);
     let mut copy = empty_seal(name);
-    let mut index = Index::default();
+    let (mut index, mut aborted) = (Index::default(), Vec::new());
     while pos < last.end_pos {
         // Checked again: a writer that is not dead yet may have changed what the scan saw.
         let Some((h, bytes)) = window.batch(pos.0, expected).await? else {
@@ -295,6 +322,7 @@ async fn copy_tail(a: &OpenArgs, last: &Sealed, from: Pos, name: SegmentName) ->
         };
         note_batch(&mut copy, &h, to);
         index.note(h.base_offset - base.0, to, copy.end_pos, INDEX_INTERVAL);
+        aborted.extend(Written::parse(&bytes, &h).and_then(|m| m.aborted()));
         pos = pos.plus(h.size);
         expected = h.next_offset();
         write_all_at(&*target, to.0, vec![bytes]).await?;
@@ -304,6 +332,7 @@ async fn copy_tail(a: &OpenArgs, last: &Sealed, from: Pos, name: SegmentName) ->
     Ok(Copied {
         name,
         index,
+        aborted,
         end_pos: to,
         max_timestamp: copy.max_timestamp.or(Some(a.now)),
         first_timestamp: copy.first_timestamp,

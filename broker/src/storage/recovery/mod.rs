@@ -8,7 +8,7 @@
 //! 3. scan that epoch's last segment from its checkpoint to its end ([`scan::recover`]);
 //! 4. copy what may not be durable (the last group) into a first segment of the new epoch, and sync that: a
 //!    sync of the old file would prove nothing about pages that another process wrote;
-//! 5. write producer snapshot, checkpoint and, last, the manifest that seals all older segments;
+//! 5. write producer snapshot, checkpoint, lists of aborted transactions and, last, the manifest that seals all older segments;
 //!    sync the directory. From here on the epoch exists.
 //!
 //! Everything read is checked; what is wrong is left out where a scan can replace it (checkpoint, snapshot,
@@ -22,11 +22,11 @@ pub(super) use claims::relinquish;
 
 use crate::config::StorageConfig;
 use crate::reached;
+use crate::storage::aborted::{self, Aborted};
 use crate::storage::docs::{self, Checkpoint, DocError, Manifest, Sealed, FORMAT};
 use crate::storage::index::Index;
 use crate::storage::names::{self, FileName, SegmentName};
 use crate::storage::producers::{Producer, Producers};
-use crate::storage::transactions::Aborted;
 use crate::storage::{Fence, PartitionSpec};
 use crate::types::{Epoch, Offset, Pos, TopicId};
 use crate::volume::{self, Class, Volume, VolumeError, VolumeFile};
@@ -45,14 +45,11 @@ pub struct ProducerSnapshot {
     /// Batches before this offset are accounted for, none from it on.
     pub offset: Offset,
     pub producers: Vec<Producer>,
-    /// Aborted transactions, by the offset of their marker.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub aborted: Vec<Aborted>,
 }
 
 impl ProducerSnapshot {
     pub fn is_empty(&self) -> bool {
-        self.producers.is_empty() && self.aborted.is_empty()
+        self.producers.is_empty()
     }
 }
 
@@ -61,6 +58,8 @@ impl ProducerSnapshot {
 pub struct Copied {
     pub name: SegmentName,
     pub index: Index,
+    /// Aborted transactions with a marker in here.
+    pub aborted: Vec<Aborted>,
     pub end_pos: Pos,
     pub max_timestamp: Option<i64>,
     pub first_timestamp: Option<i64>,
@@ -239,13 +238,14 @@ pub async fn open(a: &OpenArgs) -> Result<Opened, OpenError> {
     let inherited = inherit(a, &listing, epoch).await?;
     let log = log::recover(a, &inherited).await?;
     let producers = log::replay_producers(a, &inherited, &log).await?;
-    let (segments, copied) = log::copy_doubtful(a, epoch, &inherited, &log).await?;
+    let (mut segments, copied) = log::copy_doubtful(a, epoch, &inherited, &log).await?;
+    let lists = log::list_aborted(epoch, &mut segments, &log.aborted);
     let manifest = make_manifest(a, epoch, &inherited, segments, &log, &producers, copied.as_ref())?;
     a.still_wanted()?;
     if copied.is_some() {
         reached!("doubtful-tail-copied");
     }
-    write_epoch(a, &manifest, copied.as_ref(), log.end, &producers).await?;
+    write_epoch(a, &manifest, (copied.as_ref(), &lists), log.end, &producers).await?;
     let garbage = garbage(&listing, &manifest);
     Ok(Opened { manifest, copied, end: log.end, producers, garbage, scanned: log.scanned })
 }
@@ -370,7 +370,7 @@ pub(in crate::storage) fn prune_epochs(epochs: &mut Vec<(Epoch, Offset)>, log_st
 async fn write_epoch(
     a: &OpenArgs,
     m: &Manifest,
-    copied: Option<&Copied>,
+    (copied, lists): (Option<&Copied>, &[(SegmentName, Vec<Aborted>)]),
     end: Offset,
     producers: &Producers,
 ) -> Result<(), OpenError> {
@@ -381,13 +381,15 @@ async fn write_epoch(
         write_snapshot(a, m, end, producers),
         write_checkpoint(a, m, copied, end),
         docs::prepare(v, dir, &manifest, a.nonce, docs::encode(m)),
+        write_lists(a, lists),
     );
     let relied_on = async {
         written.0?;
         written.1?;
+        written.3?;
         // The manifest's temporary name was made when our claim had its content: now the listing is a true one.
         claims::still_highest(a, m.epoch).await?;
-        if m.has_producers || copied.is_some() {
+        if m.has_producers || copied.is_some() || !lists.is_empty() {
             // What the manifest relies on has durable names before the manifest can have one.
             v.sync_dir(dir, Class::Data).await?;
         }
@@ -400,6 +402,15 @@ async fn write_epoch(
     written.2?;
     docs::put(v, dir, &manifest, a.nonce).await?;
     v.sync_dir(dir, Class::Data).await?;
+    Ok(())
+}
+
+/// Lists the aborted transactions of segments that nobody has listed them of.
+async fn write_lists(a: &OpenArgs, lists: &[(SegmentName, Vec<Aborted>)]) -> Result<(), OpenError> {
+    for (name, entries) in lists {
+        let bytes = aborted::encode(entries);
+        docs::replace(&*a.volume, &a.spec.dir, &name.aborted(), a.nonce, bytes).await?;
+    }
     Ok(())
 }
 
@@ -418,7 +429,6 @@ async fn write_snapshot(
         epoch: m.epoch,
         offset: end,
         producers: producers.durable(end),
-        aborted: producers.durably_aborted(end),
     };
     let name = names::producers(m.epoch);
     Ok(docs::replace(&*a.volume, &a.spec.dir, &name, a.nonce, docs::encode(&s)).await?)
@@ -441,6 +451,7 @@ async fn write_checkpoint(
         max_timestamp: c.max_timestamp,
         first_timestamp: c.first_timestamp,
         damage: Vec::new(),
+        aborted: c.aborted.clone(),
         closed: Vec::new(),
         has_producers: m.has_producers,
     };
@@ -451,8 +462,10 @@ async fn write_checkpoint(
 /// Files that belong to older epochs and that the manifest does not list.
 fn garbage(listing: &Listing, m: &Manifest) -> Vec<String> {
     let kept: BTreeSet<SegmentName> = m.segments.iter().map(Sealed::name).collect();
+    let lists: BTreeSet<SegmentName> = m.segments.iter().filter_map(Sealed::aborted_name).collect();
     let given_up = |name: &&String| match FileName::parse(name) {
         Some(FileName::Log(s) | FileName::Index(s)) => s.epoch < m.epoch && !kept.contains(&s),
+        Some(FileName::Aborted(s)) => s.epoch < m.epoch && !lists.contains(&s),
         Some(f) => f.epoch() < m.epoch,
         None => false,
     };

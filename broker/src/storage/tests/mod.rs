@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // a test support: it fails by panicking
 
-mod bed;
+mod aborted_lists;
+pub(crate) mod bed;
 mod cases;
 mod checkpoints;
 mod crashes;
+mod histories;
 mod stalls;
 mod successors;
-mod transactions;
+pub(crate) mod transactions;
 mod verify;

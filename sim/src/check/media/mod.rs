@@ -56,6 +56,9 @@ pub struct Sealed {
     /// Byte ranges that are known to be damaged, and kept.
     #[serde(default)]
     pub damage: Vec<(u64, u64)>,
+    /// Who listed its aborted transactions, if there are any.
+    #[serde(default)]
+    pub aborted: Option<u32>,
 }
 
 /// What a name in a partition's directory says.
@@ -65,8 +68,19 @@ pub enum Name {
     Manifest(u32),
     Producers(u32),
     Checkpoint(u32),
-    Log { epoch: u32, base: i64 },
-    Index { epoch: u32, base: i64 },
+    Log {
+        epoch: u32,
+        base: i64,
+    },
+    Index {
+        epoch: u32,
+        base: i64,
+    },
+    /// Aborted transactions of the segment at `base`, as `epoch` listed them.
+    Aborted {
+        epoch: u32,
+        base: i64,
+    },
     Temp,
 }
 
@@ -90,6 +104,7 @@ pub fn name(of: &str) -> Option<Name> {
     match extension {
         "log" => Some(Name::Log { epoch, base }),
         "index" => Some(Name::Index { epoch, base }),
+        "aborted" => Some(Name::Aborted { epoch, base }),
         _ => None,
     }
 }
