@@ -1,7 +1,7 @@
 //! Producer ids, the cluster, and every version of every answer.
 
 use crate::ask::*;
-use crate::common::topic_name;
+use crate::common::{topic_name, Client};
 use kafka_protocol::messages::alter_configs_request::AlterConfigsResource as LegacyResource;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
@@ -10,11 +10,13 @@ use kafka_protocol::messages::incremental_alter_configs_request::AlterConfigsRes
 use kafka_protocol::messages::*;
 
 #[tokio::test]
-async fn producers_get_ids_of_their_own_and_transactions_are_refused() {
+async fn producers_get_ids_of_their_own_and_those_of_a_transactional_id_the_next_epoch() {
     let broker = Admin::start(&[]).await;
     let mut client = broker.client().await;
     let mut ids = std::collections::BTreeSet::new();
-    for version in 0..=4 {
+    let mut of_the_name = None;
+    for (epoch, version) in (0..=5).enumerate() {
+        let epoch = epoch as i16;
         let response =
             client.call(version, &InitProducerIdRequest::default().with_transactional_id(None)).await;
         assert_eq!((response.error_code, response.producer_epoch), (0, 0), "v{version}");
@@ -22,8 +24,17 @@ async fn producers_get_ids_of_their_own_and_transactions_are_refused() {
         let transactional =
             InitProducerIdRequest::default().with_transactional_id(Some(TransactionalId(text("t"))));
         let refused = client.call(version, &transactional).await;
-        assert_eq!((refused.error_code, refused.producer_id.0, refused.producer_epoch), (35, -1, -1));
+        assert_eq!(
+            (refused.error_code, refused.producer_id.0, refused.producer_epoch),
+            (50, -1, -1),
+            "INVALID_TRANSACTION_TIMEOUT"
+        );
+        let given =
+            transactional_id(&mut client, version, transactional.with_transaction_timeout_ms(60_000)).await;
+        assert_eq!((given.error_code, given.producer_epoch), (0, epoch), "v{version}");
+        assert_eq!(given.producer_id, *of_the_name.get_or_insert(given.producer_id));
     }
+    assert!(of_the_name.is_some_and(|id| ids.insert(id.0)));
     let again = InitProducerIdRequest::default()
         .with_transactional_id(None)
         .with_producer_id(ProducerId(0))
@@ -31,6 +42,22 @@ async fn producers_get_ids_of_their_own_and_transactions_are_refused() {
     let again = client.call(4, &again).await;
     assert_eq!((again.error_code, again.producer_epoch), (0, 0));
     assert!(ids.insert(again.producer_id.0));
+}
+
+/// Asks until the coordinator has loaded.
+async fn transactional_id(
+    client: &mut Client,
+    version: i16,
+    request: InitProducerIdRequest,
+) -> InitProducerIdResponse {
+    for _ in 0..500 {
+        let given = client.call(version, &request).await;
+        if ![14, 15, 16].contains(&given.error_code) {
+            return given;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the coordinator does not load")
 }
 
 #[tokio::test]
