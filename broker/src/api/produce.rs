@@ -155,9 +155,9 @@ async fn in_transaction(
 /// A batch's place in its partition's queue, or in the line for it.
 enum Place {
     Queued(Ticket),
-    /// The queue is full, the partition opens, or a transaction is to be confirmed. The task goes on whatever this connection is busy with, since others stand
-    /// behind it, and even when it is closed: a client that wants no acknowledgement is gone by then. Not for longer than the
-    /// watchdog's time.
+    /// The queue is full, the partition opens, or a transaction is to be confirmed. The task goes on whatever this connection
+    /// is busy with, since others stand behind it, and even when it is closed: a client that wants no acknowledgement is gone by
+    /// then. Not for longer than the watchdog's time.
     InLine(JoinHandle<Result<Ticket, Refusal>>),
 }
 

@@ -183,7 +183,10 @@ impl Verification<'_> {
     }
 
     fn refusal(&self, error: &AppendError) -> Refusal {
-        let code = spell(partitions::append_error(error), self.cx.api_version);
+        let code = match error {
+            AppendError::InvalidTxnState => abortable(self.cx.api_version),
+            error => partitions::append_error(error),
+        };
         Refusal::new(code, error.to_string())
     }
 }
@@ -193,17 +196,23 @@ impl Verification<'_> {
 fn spell(error: ResponseError, version: i16) -> ResponseError {
     match error {
         ResponseError::ProducerFenced => ResponseError::InvalidProducerEpoch,
-        ResponseError::InvalidTxnState | ResponseError::TransactionAbortable => match version >= ABORTABLE {
-            true => ResponseError::TransactionAbortable,
-            false => ResponseError::InvalidTxnState,
-        },
+        ResponseError::InvalidTxnState | ResponseError::TransactionAbortable => abortable(version),
         ResponseError::ConcurrentTransactions if version >= ADDS => error,
-        ResponseError::ConcurrentTransactions
-        | ResponseError::NetworkException
-        | ResponseError::CoordinatorLoadInProgress
-        | ResponseError::CoordinatorNotAvailable
-        | ResponseError::NotCoordinator => ResponseError::NotEnoughReplicas,
-        error => error,
+        ResponseError::UnknownTopicId => ResponseError::UnknownTopicOrPartition,
+        ResponseError::InvalidProducerEpoch
+        | ResponseError::InvalidProducerIdMapping
+        | ResponseError::InvalidRequest
+        | ResponseError::UnknownTopicOrPartition => error,
+        // That it is elsewhere, not ready, or does not answer.
+        _ => ResponseError::NotEnoughReplicas,
+    }
+}
+
+/// What a transaction that is not confirmed, or not open, is called.
+fn abortable(version: i16) -> ResponseError {
+    match version >= ABORTABLE {
+        true => ResponseError::TransactionAbortable,
+        false => ResponseError::InvalidTxnState,
     }
 }
 
@@ -223,7 +232,8 @@ mod tests {
             (CoordinatorLoadInProgress, [NotEnoughReplicas; 3]),
             (NetworkException, [NotEnoughReplicas; 3]),
             (InvalidProducerIdMapping, [InvalidProducerIdMapping; 3]),
-            (NotLeaderOrFollower, [NotLeaderOrFollower; 3]),
+            (KafkaStorageError, [NotEnoughReplicas; 3]),
+            (UnknownTopicId, [UnknownTopicOrPartition; 3]),
         ];
         for (error, expected) in rows {
             assert_eq!([10, 11, 12].map(|version| spell(error, version)), expected, "{error}");
