@@ -154,6 +154,11 @@ impl Verification<'_> {
     /// The transaction's number, as its coordinator says it.
     async fn ask(&self, unconfirmed: &mut Option<Unconfirmed>) -> Result<u64, Refusal> {
         let this = self.as_unconfirmed();
+        let Producer { id, epoch } = self.batch.producer;
+        // A late copy of an old batch, which is not confirmed either, keeps nobody out.
+        if self.partition.remembers(id, epoch) {
+            *unconfirmed = None;
+        }
         if unconfirmed.is_some_and(|first| this.comes_too_early(&first)) {
             reached!("unconfirmed-batch-keeps-later-ones-out");
             let why = "an earlier batch of the producer waits for its transaction to be confirmed";

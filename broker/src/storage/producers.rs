@@ -114,6 +114,12 @@ impl Producers {
         None
     }
 
+    /// Whether a batch of the producer under this epoch is known.
+    pub fn remembers(&self, id: i64, epoch: i16) -> bool {
+        let last = self.by_id.get(&id).and_then(|p| p.batches.back());
+        last.is_some_and(|b| b.epoch == epoch)
+    }
+
     pub fn judge_marker(&self, m: &Marker) -> Result<Verdict, MarkerError> {
         let p = self.by_id.get(&m.producer_id);
         transactions::judge(m, &self.standing(m.producer_id), p.map_or(-1, Producer::epoch))

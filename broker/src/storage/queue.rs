@@ -325,6 +325,14 @@ impl Partition {
         Ok(Some(Question { producer_id, producer_epoch, generation, nonce }))
     }
 
+    /// Whether a batch of the producer under this epoch is remembered: then the partition tells by itself what comes too early.
+    pub fn remembers(&self, producer_id: i64, producer_epoch: i16) -> bool {
+        match &self.state.lock().life {
+            Life::Leading(leader) => leader.producers.remembers(producer_id, producer_epoch),
+            _ => false,
+        }
+    }
+
     /// The coordinator confirmed that transaction `number` is going on. `false`: a marker came by since the question was
     /// asked, or the partition opened anew; ask again.
     pub fn verified(&self, question: Question, number: u64) -> bool {
