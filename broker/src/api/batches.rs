@@ -10,7 +10,9 @@ const LENGTH_END: usize = 12;
 /// The attributes' low byte: after base offset, length, leader epoch (4), magic (1), CRC (4), and the high byte.
 const ATTRIBUTES_LOW: usize = 22;
 const COMPRESSION_MASK: u8 = 0x07;
+const TRANSACTIONAL: u8 = 0x10;
 const ZSTD: u8 = 4;
+
 /// Whether any of the batches in `records` is compressed with zstd. What is not a batch ends the search.
 pub(super) fn has_zstd(mut records: &[u8]) -> bool {
     loop {
@@ -30,7 +32,9 @@ pub(super) fn has_zstd(mut records: &[u8]) -> bool {
 /// Who wrote the batch, and from which sequence on, if it is of a transaction. Whether it is a sound batch is for storage to
 /// see.
 pub(super) fn transactional(records: &[u8]) -> Option<Batch> {
-    let head = Header::parse(records).filter(|h| h.magic == 2 && h.is_transactional() && h.has_producer())?;
+    // Most batches are of no transaction, and one byte says so.
+    records.get(ATTRIBUTES_LOW).filter(|attributes| **attributes & TRANSACTIONAL != 0)?;
+    let head = Header::parse(records).filter(|h| h.magic == 2 && h.has_producer())?;
     let producer = Producer { id: head.producer_id, epoch: head.producer_epoch };
     Some(Batch { producer, first_sequence: head.base_sequence })
 }

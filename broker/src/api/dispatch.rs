@@ -11,11 +11,6 @@
 use super::first_error::FirstError;
 use super::frame::{encode, Answer};
 use super::served::Served;
-use super::transactions::{
-    add_offsets_to_txn, add_partitions_to_txn, describe_producers, describe_transactions, end_txn,
-    list_transactions, txn_offset_commit, write_txn_markers,
-};
-use super::*;
 use super::{api_versions, fetch, frame, guard, produce, Broker, RequestContext};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -80,7 +75,7 @@ pub struct Peer {
 /// One line per API: `Key, Request, versions => module;`, sorted by nothing but taste. The line serves
 /// the API and lists it in ApiVersions.
 macro_rules! served {
-    ($($key:ident, $request:ident, $min:literal ..= $max:literal => $module:ident;)*) => {
+    ($($key:ident, $request:ident, $min:literal ..= $max:literal => $($module:ident)::+;)*) => {
         /// Everything that is served.
         pub const TABLE: &[Served] = &[
             Served { key: ApiKey::Produce, listed_min: 0, min: 3, max: 12 },
@@ -93,7 +88,7 @@ macro_rules! served {
                 $(ApiKey::$key => {
                     let request: $request = decode(body, call.cx.api_version)?;
                     let work: Reply = Box::pin(async move {
-                        let response = $module::handle(&call.cx, request).await;
+                        let response = super::$($module)::+::handle(&call.cx, request).await;
                         call.answer(&response)
                     });
                     Ok(match key {
@@ -131,14 +126,14 @@ served! {
     IncrementalAlterConfigs, IncrementalAlterConfigsRequest, 0..=1 => incremental_alter_configs;
     InitProducerId, InitProducerIdRequest, 0..=5 => init_producer_id;
     FindCoordinator, FindCoordinatorRequest, 0..=5 => find_coordinator;
-    AddPartitionsToTxn, AddPartitionsToTxnRequest, 0..=5 => add_partitions_to_txn;
-    AddOffsetsToTxn, AddOffsetsToTxnRequest, 0..=4 => add_offsets_to_txn;
-    EndTxn, EndTxnRequest, 0..=5 => end_txn;
-    TxnOffsetCommit, TxnOffsetCommitRequest, 0..=5 => txn_offset_commit;
-    WriteTxnMarkers, WriteTxnMarkersRequest, 1..=1 => write_txn_markers;
-    DescribeTransactions, DescribeTransactionsRequest, 0..=0 => describe_transactions;
-    ListTransactions, ListTransactionsRequest, 0..=1 => list_transactions;
-    DescribeProducers, DescribeProducersRequest, 0..=0 => describe_producers;
+    AddPartitionsToTxn, AddPartitionsToTxnRequest, 0..=5 => transactions::add_partitions_to_txn;
+    AddOffsetsToTxn, AddOffsetsToTxnRequest, 0..=4 => transactions::add_offsets_to_txn;
+    EndTxn, EndTxnRequest, 0..=5 => transactions::end_txn;
+    TxnOffsetCommit, TxnOffsetCommitRequest, 0..=5 => transactions::txn_offset_commit;
+    WriteTxnMarkers, WriteTxnMarkersRequest, 1..=1 => transactions::write_txn_markers;
+    DescribeTransactions, DescribeTransactionsRequest, 0..=0 => transactions::describe_transactions;
+    ListTransactions, ListTransactionsRequest, 0..=1 => transactions::list_transactions;
+    DescribeProducers, DescribeProducersRequest, 0..=0 => transactions::describe_producers;
     JoinGroup, JoinGroupRequest, 0..=9 => join_group;
     SyncGroup, SyncGroupRequest, 0..=5 => sync_group;
     Heartbeat, HeartbeatRequest, 0..=4 => heartbeat;

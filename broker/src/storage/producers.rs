@@ -120,9 +120,9 @@ impl Producers {
         last.is_some_and(|b| b.epoch == epoch)
     }
 
-    pub fn judge_marker(&self, m: &Marker) -> Result<Verdict, MarkerError> {
+    pub fn judge_marker(&self, m: &Marker, first: Option<Offset>) -> Result<Verdict, MarkerError> {
         let p = self.by_id.get(&m.producer_id);
-        transactions::judge(m, &self.standing(m.producer_id), p.map_or(-1, Producer::epoch))
+        transactions::judge(m, first, &self.standing(m.producer_id), p.map_or(-1, Producer::epoch))
     }
 
     /// The marker as it goes to the log at `at`: with what it ends there, and what is decided then.

@@ -221,11 +221,16 @@ impl Partition {
         Some(Ok(Ticket { appended, done, until }))
     }
 
-    /// Writes a marker; it is durable when this returns. Done before, it is not written twice.
+    /// Writes a marker; it is durable when this returns. Done before, it is not written twice. `first`: what
+    /// [`MarkerError::Unverified`] said when it was sent before.
     ///
     /// # Errors
     /// [`MarkerError`]. After `Storage` and `NotLeader` it may have been written, and may be asked for again.
-    pub async fn write_marker(self: &Arc<Self>, marker: Marker) -> Result<(), MarkerError> {
+    pub async fn write_marker(
+        self: &Arc<Self>,
+        marker: Marker,
+        first: Option<Offset>,
+    ) -> Result<(), MarkerError> {
         let until = Instant::now() + self.shared.config.sync_timeout + BEYOND_WATCHDOG;
         let slow = || MarkerError::Storage("the volume was too slow for what waits before it".into());
         let turn = timeout(left(until), self.line.lock()).await.map_err(|_| slow())?;
@@ -237,7 +242,7 @@ impl Partition {
                 Unavailable::NotLeader => MarkerError::NotLeader,
                 Unavailable::Storage(why) => MarkerError::Storage(why),
             })?;
-            if let Some(placed) = self.place_marker(&marker) {
+            if let Some(placed) = self.place_marker(&marker, first) {
                 break placed?;
             }
             timeout(left(until), changed).await.map_err(|_| slow())?;
@@ -253,7 +258,11 @@ impl Partition {
     }
 
     /// `None`: no room, or the life changed; try again. `Some(Ok(None))`: it is durable already, or needs no writing.
-    fn place_marker(self: &Arc<Self>, m: &Marker) -> Option<Result<Option<Done>, MarkerError>> {
+    fn place_marker(
+        self: &Arc<Self>,
+        m: &Marker,
+        first: Option<Offset>,
+    ) -> Option<Result<Option<Done>, MarkerError>> {
         let now = self.shared.clock.wall_ms();
         let mut state = self.state.lock();
         let Life::Leading(leader) = &mut state.life else { return None };
@@ -261,7 +270,7 @@ impl Partition {
             return Some(Err(MarkerError::NotLeader));
         }
         let durable = self.view.load().as_ref().map_or(Offset::ZERO, |v| v.hwm);
-        let verdict = match leader.producers.judge_marker(m) {
+        let verdict = match leader.producers.judge_marker(m, first) {
             Ok(verdict) => verdict,
             Err(e) => return Some(Err(e)),
         };

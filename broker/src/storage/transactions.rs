@@ -19,7 +19,7 @@ use crate::types::Offset;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How a transaction ended, as its coordinator tells every partition of it.
+/// How a transaction ended, as its coordinator tells all who take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     pub producer_id: i64,
@@ -29,8 +29,6 @@ pub struct Marker {
     pub coordinator_epoch: i32,
     /// Which transaction of the producer's it ends. `None`: whichever is open (WriteTxnMarkers of an admin tool).
     pub number: Option<u64>,
-    /// Where the open transaction begins, as [`MarkerError::Unverified`] said.
-    pub first: Option<Offset>,
 }
 
 /// Why a marker was not written (or, for `Storage` and `NotLeader`, may not have been).
@@ -109,8 +107,9 @@ pub enum Verdict {
     Done(Option<Offset>),
 }
 
-/// Judges a marker against what is known of its producer. `epoch`: the highest that was seen; -1 if it is unknown.
-pub fn judge(m: &Marker, s: &Standing, epoch: i16) -> Result<Verdict, MarkerError> {
+/// Judges a marker against what is known of its producer. `first`: where the open transaction begins, as
+/// [`MarkerError::Unverified`] said. `epoch`: the highest that was seen; -1 if it is unknown.
+pub fn judge(m: &Marker, first: Option<Offset>, s: &Standing, epoch: i16) -> Result<Verdict, MarkerError> {
     if m.coordinator_epoch < s.coordinator_epoch {
         return Err(MarkerError::CoordinatorFenced {
             got: m.coordinator_epoch,
@@ -133,7 +132,7 @@ pub fn judge(m: &Marker, s: &Standing, epoch: i16) -> Result<Verdict, MarkerErro
         (Some(got), Some(number)) if got == number => Ok(Verdict::Write),
         (Some(got), Some(number)) if got < number => Ok(Verdict::Done(s.marker)),
         (Some(got), Some(open)) => Err(MarkerError::OfAnother { got, open }),
-        (Some(_), None) if m.first == Some(open.first) => Ok(Verdict::Write),
+        (Some(_), None) if first == Some(open.first) => Ok(Verdict::Write),
         (Some(_), None) => Err(MarkerError::Unverified { first: open.first }),
     }
 }

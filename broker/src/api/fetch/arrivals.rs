@@ -86,7 +86,7 @@ mod tests {
             let mut arrivals = Arrivals::watch(&rows, &notify, committed);
             bed.put("plain").await;
             assert!(!arrivals.warrant_a_look(5000));
-            bed.partition.write_marker(marker(ID, 0, true, 1)).await.unwrap();
+            bed.partition.write_marker(marker(ID, 0, true, 1), None).await.unwrap();
             assert_eq!(arrivals.warrant_a_look(5000), committed);
             // Nothing holds anybody back now: bytes are what counts.
             let mut arrivals = Arrivals::watch(&rows, &notify, committed);

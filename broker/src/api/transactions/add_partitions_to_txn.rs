@@ -53,7 +53,7 @@ async fn one_of_many(cx: &RequestContext, asked: AddPartitionsToTxnTransaction) 
             return result.with_topic_results(refuse(asked.topics, ResponseError::InvalidRequest));
         }
     }
-    let is_question = |t: &AddPartitionsToTxnTopic| !t.unknown_tagged_fields.is_empty();
+    let is_question = |t: &AddPartitionsToTxnTopic| t.unknown_tagged_fields.contains_key(&TAG);
     if !asked.verify_only && !asked.topics.iter().any(is_question) {
         let topics = add(cx, &asked.transactional_id, question.producer, asked.topics).await;
         return result.with_topic_results(topics);

@@ -16,7 +16,7 @@ use crate::coordinator::slot_of;
 use crate::coordinator::transactions::{Marker, Participant, Participants, Producer};
 use crate::coordinator::Transactions;
 use crate::reached;
-use crate::storage::{self, MarkerError, Partition};
+use crate::storage::MarkerError;
 use crate::types::{BrokerId, Offset, TopicId};
 use async_trait::async_trait;
 use kafka_protocol::messages::add_partitions_to_txn_request::{
@@ -196,7 +196,7 @@ impl Peers {
             return self.send_marker(leader, topic, partition, marker, first).await;
         }
         let led = self.cluster()?.engine().get(topic, partition).ok_or(ResponseError::NotLeaderOrFollower)?;
-        match write_marker(&led, marker, first).await {
+        match led.write_marker(*marker, first).await {
             Ok(()) => Ok(None),
             Err(MarkerError::Unverified { first }) => Ok(Some(first)),
             Err(e) => Err(marker_error(&e)),
@@ -247,23 +247,6 @@ impl Participants for Peers {
     ) -> Result<u64, ResponseError> {
         self.verify(txn_id, producer, Participant::Group(group.to_owned()), add).await
     }
-}
-
-/// Writes a marker to a partition that this broker leads.
-pub(super) async fn write_marker(
-    partition: &Arc<Partition>,
-    marker: &Marker,
-    first: Option<Offset>,
-) -> Result<(), MarkerError> {
-    let marker = storage::Marker {
-        producer_id: marker.producer_id,
-        producer_epoch: marker.producer_epoch,
-        commit: marker.commit,
-        coordinator_epoch: marker.coordinator_epoch,
-        number: marker.number,
-        first,
-    };
-    partition.write_marker(marker).await
 }
 
 pub(super) fn marker_error(e: &MarkerError) -> ResponseError {

@@ -5,7 +5,7 @@
 //! too ([`super::wire`]). Without that it is an administrator who ends what hangs (`kafka-transactions.sh --abort`,
 //! KIP-664): then it is whichever transaction of the producer's is open.
 
-use super::participants::{marker_error, write_marker};
+use super::participants::marker_error;
 use super::wire::{self, TAG};
 use super::RequestContext;
 use crate::api::group_terms::code;
@@ -111,7 +111,7 @@ async fn write(cx: &RequestContext, marker: &Marker, name: &str, index: i32, to:
             (partitions::find(cx, name, index)?, None)
         }
     };
-    write_marker(&partition, marker, first).await.map_err(|e| {
+    partition.write_marker(*marker, first).await.map_err(|e| {
         let first = match &e {
             MarkerError::Unverified { first } => Some(*first),
             _ => None,

@@ -1,5 +1,6 @@
 //! What transactions are spoken of in.
 
+pub use crate::storage::Marker;
 use crate::types::TopicId;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -17,18 +18,6 @@ pub struct Producer {
 pub enum Participant {
     Partition(TopicId, i32),
     Group(String),
-}
-
-/// How a transaction ended, as each participant is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marker {
-    pub producer_id: i64,
-    /// That of the transaction's records, or a later one that fences them.
-    pub producer_epoch: i16,
-    pub commit: bool,
-    pub coordinator_epoch: i32,
-    /// Which transaction of the producer's. `None`: said by WriteTxnMarkers of a stock admin tool.
-    pub number: Option<u64>,
 }
 
 /// Where a transactional id stands (KIP-98), as DescribeTransactions spells it.

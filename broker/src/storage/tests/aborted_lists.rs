@@ -221,11 +221,11 @@ async fn the_number_of_an_open_transaction_is_in_the_snapshot() {
     bed.write(ID, 0, 0, 4).await.unwrap();
     bed.engine.shutdown().await;
     let bed = bed.kill();
-    let other = bed.partition.write_marker(marker(ID, 0, true, 5)).await;
+    let other = bed.partition.write_marker(marker(ID, 0, true, 5), None).await;
     assert_eq!(other, Err(MarkerError::OfAnother { got: 5, open: 4 }));
-    assert_eq!(bed.partition.write_marker(marker(ID, 0, true, 3)).await, Ok(()), "of before");
+    assert_eq!(bed.partition.write_marker(marker(ID, 0, true, 3), None).await, Ok(()), "of before");
     assert_eq!(bed.lso().await, 0);
-    bed.partition.write_marker(marker(ID, 0, true, 4)).await.unwrap();
+    bed.partition.write_marker(marker(ID, 0, true, 4), None).await.unwrap();
     assert_eq!((bed.lso().await, bed.shown().await), (2, vec![0]));
 }
 
@@ -284,7 +284,7 @@ async fn a_marker_that_a_crash_met_on_its_way_is_written_once() {
             bed.write(ID, 0, 0, 1).await.unwrap();
             bed.put("plain").await;
             let p = bed.partition.clone();
-            let on_its_way = tokio::spawn(async move { p.write_marker(marker(ID, 0, false, 1)).await });
+            let on_its_way = tokio::spawn(async move { p.write_marker(marker(ID, 0, false, 1), None).await });
             for _ in 0..steps {
                 tokio::task::yield_now().await;
             }

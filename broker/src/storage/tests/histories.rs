@@ -175,7 +175,7 @@ async fn take(mut bed: Bed, model: &mut Model, step: Step) -> Bed {
         Step::DieInMarker { producer, commit, steps, power } => {
             let m = model.end(producer, commit, false);
             let p = bed.partition.clone();
-            drop(tokio::spawn(async move { p.write_marker(m).await }));
+            drop(tokio::spawn(async move { p.write_marker(m, None).await }));
             for _ in 0..steps {
                 tokio::task::yield_now().await;
             }

@@ -16,7 +16,7 @@ pub fn batch(id: i64, epoch: i16, sequence: i32) -> Bytes {
 
 pub fn marker(id: i64, epoch: i16, commit: bool, number: u64) -> Marker {
     let number = Some(number);
-    Marker { producer_id: id, producer_epoch: epoch, commit, coordinator_epoch: 5, number, first: None }
+    Marker { producer_id: id, producer_epoch: epoch, commit, coordinator_epoch: 5, number }
 }
 
 impl Bed {
@@ -29,12 +29,9 @@ impl Bed {
     }
 
     /// As the coordinator drives it: sends a marker again with what it was told.
-    pub async fn drive(&self, mut m: Marker) -> Result<(), MarkerError> {
-        match self.partition.write_marker(m).await {
-            Err(MarkerError::Unverified { first }) => {
-                m.first = Some(first);
-                self.partition.write_marker(m).await
-            }
+    pub async fn drive(&self, m: Marker) -> Result<(), MarkerError> {
+        match self.partition.write_marker(m, None).await {
+            Err(MarkerError::Unverified { first }) => self.partition.write_marker(m, Some(first)).await,
             other => other,
         }
     }
@@ -159,13 +156,13 @@ async fn a_marker_ends_its_own_transaction_only() {
     // Delayed on its way, long done, and of the same producer epoch.
     bed.drive(marker(ID, 0, false, 1)).await.unwrap();
     assert_eq!((bed.marks().await.1, bed.lso().await), (3, 2), "the next transaction stays open");
-    let early = bed.partition.write_marker(marker(ID, 0, true, 3)).await;
+    let early = bed.partition.write_marker(marker(ID, 0, true, 3), None).await;
     assert_eq!(early, Err(MarkerError::OfAnother { got: 3, open: 2 }));
     let deposed = Marker { coordinator_epoch: 4, ..marker(ID, 0, true, 2) };
     let fenced = Err(MarkerError::CoordinatorFenced { got: 4, current: 5 });
-    assert_eq!(bed.partition.write_marker(deposed).await, fenced);
+    assert_eq!(bed.partition.write_marker(deposed, None).await, fenced);
     // A stock admin tool ends what is open.
-    bed.partition.write_marker(Marker { number: None, ..marker(ID, 0, false, 0) }).await.unwrap();
+    bed.partition.write_marker(Marker { number: None, ..marker(ID, 0, false, 0) }, None).await.unwrap();
     assert_eq!((bed.lso().await, bed.shown().await), (4, vec![0]));
 }
 
@@ -179,15 +176,14 @@ async fn after_a_crash_only_he_who_drives_the_marker_can_end_the_transaction() {
     assert_eq!(bed.lso().await, 2);
     // Delayed copies of the first marker: it is known to have been written, and whoever drives one ends nothing.
     for first in [None, Some(Offset(0)), Some(Offset(2))] {
-        let copy = Marker { first, ..marker(ID, 0, true, 1) };
-        assert_eq!(bed.partition.write_marker(copy).await, Ok(()));
+        assert_eq!(bed.partition.write_marker(marker(ID, 0, true, 1), first).await, Ok(()));
         assert_eq!((bed.marks().await.1, bed.lso().await), (3, 2), "the next transaction stays open");
     }
     let unknown = Err(MarkerError::Unverified { first: Offset(2) });
-    assert_eq!(bed.partition.write_marker(marker(ID, 0, true, 2)).await, unknown);
+    assert_eq!(bed.partition.write_marker(marker(ID, 0, true, 2), None).await, unknown);
     // What he was told of the transaction before this one does not help.
-    let stale = Marker { first: Some(Offset(0)), ..marker(ID, 0, true, 2) };
-    assert_eq!(bed.partition.write_marker(stale).await, unknown);
+    let stale = bed.partition.write_marker(marker(ID, 0, true, 2), Some(Offset(0))).await;
+    assert_eq!(stale, unknown);
     bed.drive(marker(ID, 0, true, 2)).await.unwrap();
     assert_eq!((bed.lso().await, bed.shown().await), (4, vec![0, 2]));
 }
@@ -202,7 +198,7 @@ async fn a_zombie_is_fenced_where_it_writes_also_after_a_crash() {
     let bed = bed.kill();
     assert_eq!(bed.write(ID, 3, 1, 1).await, fenced);
     let late = Err(MarkerError::InvalidProducerEpoch { got: 3, current: 4 });
-    assert_eq!(bed.partition.write_marker(marker(ID, 3, true, 1)).await, late);
+    assert_eq!(bed.partition.write_marker(marker(ID, 3, true, 1), None).await, late);
     let skips = bed.write(ID, 4, 7, 2).await;
     assert_eq!(skips, Err(AppendError::OutOfOrderSequence { got: 7, expected: 0 }));
     assert_eq!(bed.write(ID, 4, 0, 2).await, Ok(2), "sequences begin anew");
@@ -240,7 +236,7 @@ async fn a_marker_that_is_not_durable_decides_nothing_yet() {
     });
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let p = bed.partition.clone();
-    let told = tokio::spawn(async move { p.write_marker(marker(ID, 0, false, 1)).await });
+    let told = tokio::spawn(async move { p.write_marker(marker(ID, 0, false, 1), None).await });
     // The group before it is published while it waits for its own sync.
     plain.await.unwrap().unwrap();
     assert_eq!((bed.marks().await.1, bed.lso().await, told.is_finished()), (2, 0, false));
