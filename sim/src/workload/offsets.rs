@@ -15,7 +15,7 @@ use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
-    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
+    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse, TopicName,
     TxnOffsetCommitRequest, TxnOffsetCommitResponse,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -151,30 +151,40 @@ impl User {
     }
 }
 
+/// Partitions with their offsets, gathered under their topics as requests have them.
+fn by_topic(offsets: &[(Line, i64)]) -> Vec<(TopicName, Vec<(i32, i64)>)> {
+    let mut topics: Vec<(TopicName, Vec<(i32, i64)>)> = Vec::new();
+    for ((topic, partition), offset) in offsets {
+        let row = (*partition, *offset);
+        match topics.last_mut().filter(|(name, _)| name.as_str() == &**topic) {
+            Some((_, rows)) => rows.push(row),
+            None => topics.push((topic_name(topic), vec![row])),
+        }
+    }
+    topics
+}
+
 fn commit_request(
     group: &str,
     by: &Membership<'_>,
     offsets: &[(Line, i64)],
     event: Index,
 ) -> OffsetCommitRequest {
-    let mut topics: Vec<OffsetCommitRequestTopic> = Vec::new();
-    for ((topic, partition), offset) in offsets {
-        let row = OffsetCommitRequestPartition::default()
-            .with_partition_index(*partition)
-            .with_committed_offset(*offset)
-            .with_committed_metadata(Some(StrBytes::from_string(event.to_string())));
-        match topics.last_mut().filter(|t| t.name.as_str() == &**topic) {
-            Some(t) => t.partitions.push(row),
-            None => topics.push(
-                OffsetCommitRequestTopic::default().with_name(topic_name(topic)).with_partitions(vec![row]),
-            ),
-        }
-    }
+    let row = |(partition, offset): (i32, i64)| {
+        OffsetCommitRequestPartition::default()
+            .with_partition_index(partition)
+            .with_committed_offset(offset)
+            .with_committed_metadata(Some(StrBytes::from_string(event.to_string())))
+    };
+    let topics = by_topic(offsets).into_iter().map(|(name, rows)| {
+        let rows = rows.into_iter().map(row).collect();
+        OffsetCommitRequestTopic::default().with_name(name).with_partitions(rows)
+    });
     OffsetCommitRequest::default()
         .with_group_id(group_id(group))
         .with_generation_id_or_member_epoch(by.generation)
         .with_member_id(StrBytes::from_string(by.member.to_owned()))
-        .with_topics(topics)
+        .with_topics(topics.collect())
 }
 
 fn txn_commit_request(
@@ -184,21 +194,16 @@ fn txn_commit_request(
     offsets: &[(Line, i64)],
     event: Index,
 ) -> TxnOffsetCommitRequest {
-    let mut topics: Vec<TxnOffsetCommitRequestTopic> = Vec::new();
-    for ((topic, partition), offset) in offsets {
-        let row = TxnOffsetCommitRequestPartition::default()
-            .with_partition_index(*partition)
-            .with_committed_offset(*offset)
-            .with_committed_metadata(Some(StrBytes::from_string(event.to_string())));
-        match topics.last_mut().filter(|t| t.name.as_str() == &**topic) {
-            Some(t) => t.partitions.push(row),
-            None => topics.push(
-                TxnOffsetCommitRequestTopic::default()
-                    .with_name(topic_name(topic))
-                    .with_partitions(vec![row]),
-            ),
-        }
-    }
+    let row = |(partition, offset): (i32, i64)| {
+        TxnOffsetCommitRequestPartition::default()
+            .with_partition_index(partition)
+            .with_committed_offset(offset)
+            .with_committed_metadata(Some(StrBytes::from_string(event.to_string())))
+    };
+    let topics = by_topic(offsets).into_iter().map(|(name, rows)| {
+        let rows = rows.into_iter().map(row).collect();
+        TxnOffsetCommitRequestTopic::default().with_name(name).with_partitions(rows)
+    });
     TxnOffsetCommitRequest::default()
         .with_transactional_id(transactional_id(&producer.id))
         .with_group_id(group_id(group))
@@ -206,7 +211,7 @@ fn txn_commit_request(
         .with_producer_epoch(producer.producer.1)
         .with_generation_id(by.generation)
         .with_member_id(StrBytes::from_string(by.member.to_owned()))
-        .with_topics(topics)
+        .with_topics(topics.collect())
 }
 
 fn txn_commit_code(response: &TxnOffsetCommitResponse, line: &Line) -> Code {
