@@ -1,5 +1,6 @@
 """The kinds of job: a client's ordinary checks, and a client whose broker is ended, under load or where the client says."""
 
+import contextlib
 import os
 import queue
 import random
@@ -72,15 +73,41 @@ def environment(broker, work, installer):
     }
 
 
+@contextlib.contextmanager
+def job(name):
+    """Gives what starts a client that listens, ends it in any case, and says what failed and how long all took."""
+    began = time.monotonic()
+    programs = []
+
+    def start(client, command, env, log):
+        programs.append(Client(client, command, env, log, stdin=True))
+        return programs[-1]
+
+    try:
+        yield start
+    except Exception as error:
+        # The checks that did not report are failed by the list; this says why.
+        print(f"---- {name}: {error}", flush=True)
+    finally:
+        for program in programs:
+            program.end()
+    print(f"---- {name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def take_rest(program, report, seconds):
+    """Reports what the client says until it ends, or until the time is up."""
+    deadline = time.monotonic() + seconds
+    while (line := program.line(deadline)) is not None:
+        report.take(program.name, line)
+
+
 def ordinary(client, command, broker, report, work, installer, only, limit=420):
     """Runs a client's checks against a broker that stays up."""
     started = time.monotonic()
     log = os.path.join(work, f"{client}.log")
     env = environment(broker, work, installer)
     program = Client(client, [*command, broker.bootstrap, *only], env, log)
-    deadline = started + limit
-    while (line := program.line(deadline)) is not None:
-        report.take(client, line)
+    take_rest(program, report, limit)
     program.end()
     print(f"---- {client}: {time.monotonic() - started:.0f} s", flush=True)
 
@@ -92,14 +119,12 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
     have moved on since the last restart, lets the load run a little, and then strikes, so that
     every round strikes a broker that is really at work.
     """
-    started = time.monotonic()
     log = os.path.join(work, f"{client}-{mode}.log")
-    program = None
     codes = []
-    try:
+    with job(f"{client} {mode}") as start:
         broker.start()
         env = environment(broker, work, installer)
-        program = Client(client, [*command, broker.bootstrap, mode], env, log, stdin=True)
+        program = start(client, [*command, broker.bootstrap, mode], env, log)
         acked = wait_for_acks(program, -1)
         for _ in range(rounds):
             acked = wait_for_acks(program, acked + 500)
@@ -115,16 +140,7 @@ def under_load(client, command, mode, rounds, broker, report, work, installer):
             clean = codes == [0] * rounds
             report.add(client, "sigterm_exit_code_zero", clean, reason="" if clean else f"{codes}")
         program.say("stop")
-        deadline = time.monotonic() + 150
-        while (line := program.line(deadline)) is not None:
-            report.take(client, line)
-    except Exception as error:
-        # The checks that did not report are failed by the list; this says why.
-        print(f"---- {client} {mode}: {error}", flush=True)
-    finally:
-        if program is not None:
-            program.end()
-    print(f"---- {client} {mode}: {time.monotonic() - started:.0f} s", flush=True)
+        take_rest(program, report, 150)
 
 
 def restarts(client, command, broker, report, work, installer, limit=480):
@@ -132,14 +148,12 @@ def restarts(client, command, broker, report, work, installer, limit=480):
 
     `forget` is the same, but that the coordinators' logs are lost in between.
     """
-    started = time.monotonic()
-    program = None
-    try:
+    with job(f"{client} restarts") as start:
+        deadline = time.monotonic() + limit
         broker.start()
         env = environment(broker, work, installer)
         log = os.path.join(work, f"{client}-restarts.log")
-        program = Client(client, [*command, broker.bootstrap], env, log, stdin=True)
-        deadline = started + limit
+        program = start(client, [*command, broker.bootstrap], env, log)
         while (line := program.line(deadline)) is not None:
             if line.strip() in ("kill9", "forget"):
                 broker.kill9()
@@ -149,26 +163,17 @@ def restarts(client, command, broker, report, work, installer, limit=480):
                 program.say("started")
             else:
                 report.take(client, line)
-    except Exception as error:
-        # The checks that did not report are failed by the list; this says why.
-        print(f"---- {client} restarts: {error}", flush=True)
-    finally:
-        if program is not None:
-            program.end()
-    print(f"---- {client} restarts: {time.monotonic() - started:.0f} s", flush=True)
 
 
 def streams(client, command, brokers, report, work, installer):
     """Kafka Streams at work while one broker after the other, then two at once, are killed and started again."""
-    started = time.monotonic()
-    program = None
-    try:
+    with job(client) as start:
         for broker in brokers:
             broker.start()
         env = environment(brokers[0], work, installer)
         bootstrap = ",".join(b.bootstrap for b in brokers)
         words = [bootstrap, os.path.join(work, "streams-state")]
-        program = Client(client, [*command, *words], env, os.path.join(work, f"{client}.log"), stdin=True)
+        program = start(client, [*command, *words], env, os.path.join(work, f"{client}.log"))
         acked = wait_for_acks(program, 500)
         for victims in [*([b] for b in brokers), brokers[:2]]:
             time.sleep(random.uniform(0, 0.4))
@@ -180,16 +185,7 @@ def streams(client, command, brokers, report, work, installer):
                 broker.start()
             acked = wait_for_acks(program, program.drained(acked) + 500)
         program.say("stop")
-        deadline = time.monotonic() + 250
-        while (line := program.line(deadline)) is not None:
-            report.take(client, line)
-    except Exception as error:
-        # The checks that did not report are failed by the list; this says why.
-        print(f"---- {client}: {error}", flush=True)
-    finally:
-        if program is not None:
-            program.end()
-    print(f"---- {client}: {time.monotonic() - started:.0f} s", flush=True)
+        take_rest(program, report, 250)
 
 
 def wait_for_acks(program, beyond, seconds=90):
