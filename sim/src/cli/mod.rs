@@ -60,7 +60,7 @@ impl Which {
         }
         let one = |what: &String| -> Result<Vec<Scenario>, ScenarioError> {
             match what.as_str() {
-                "regressions" | "transactions" => scenario::all(&format!("{}/{what}", self.dir)),
+                "regressions" => scenario::all(&format!("{}/regressions", self.dir)),
                 _ => Ok(vec![scenario::find(&self.dir, what)?]),
             }
         };

@@ -29,7 +29,7 @@ pub enum ScenarioError {
     Read { path: String, source: std::io::Error },
     #[error("{path}: {why}")]
     Bad { path: String, why: String },
-    #[error("there is no scenario `{0}`: neither a file nor a name in scenarios/, scenarios/transactions/ or scenarios/regressions/")]
+    #[error("there is no scenario `{0}`: neither a file nor a name in scenarios/ or scenarios/regressions/")]
     Unknown(String),
 }
 
@@ -261,12 +261,7 @@ impl Plan {
 
 /// A scenario by path, or by name in `scenarios/` or its `regressions/`.
 pub fn find(root: &str, what: &str) -> Result<Scenario, ScenarioError> {
-    let tries = [
-        what.to_owned(),
-        format!("{root}/{what}.toml"),
-        format!("{root}/transactions/{what}.toml"),
-        format!("{root}/regressions/{what}.toml"),
-    ];
+    let tries = [what.to_owned(), format!("{root}/{what}.toml"), format!("{root}/regressions/{what}.toml")];
     let file = tries.iter().find(|p| p.ends_with(".toml") && std::path::Path::new(p).is_file());
     Scenario::read(file.ok_or_else(|| ScenarioError::Unknown(what.to_owned()))?)
 }

@@ -76,7 +76,6 @@ fn mistakes_are_told_and_not_guessed_at() {
 fn every_scenario_of_the_project_draws_plans() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
     let mut files = all(dir).expect("the scenarios");
-    files.extend(all(&format!("{dir}/transactions")).expect("those of transactions"));
     files.extend(all(&format!("{dir}/regressions")).expect("the regressions"));
     assert!(files.len() > 20, "{}", files.len());
     for s in files {
