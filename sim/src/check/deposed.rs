@@ -145,7 +145,15 @@ mod tests {
         let (who, at, started) = (Who(1), place(), story.now);
         let answer = Ok(Listed { code: 0, offset: story.end(), timestamp: -1, epoch: 1 });
         let from = Some(OTHER);
-        story.record(Event::ListOffsetsDone { who, started, at, timestamp: -1, from, answer });
+        story.record(Event::ListOffsetsDone {
+            who,
+            started,
+            at,
+            timestamp: -1,
+            committed: false,
+            from,
+            answer,
+        });
     }
 
     /// The first process falls asleep, and the second one takes over.

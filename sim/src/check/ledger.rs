@@ -196,11 +196,14 @@ impl<'a> Ledger<'a> {
                 }
                 self.note_fetch(index, (*started, at), (*who, *from), (place, *offset), fetched);
             }
-            Event::ListOffsetsDone { started, at: place, timestamp, from, answer, .. } => {
+            Event::ListOffsetsDone { started, at: place, timestamp, committed, from, answer, .. } => {
                 if matches!(answer, Ok(Listed { code: 0, .. })) {
                     self.note_served(index, (*started, at), *from, place);
                 }
-                self.note_listed(index, (*started, at), place, *timestamp, answer);
+                // The last stable offset is no mark of the log's: it is judged with the transactions.
+                if !(*committed && *timestamp == -1) {
+                    self.note_listed(index, (*started, at), place, *timestamp, answer);
+                }
             }
             Event::DeleteRecordsDone { sent, answer: Ok((0, low)), .. } => {
                 let (Some(Event::DeleteRecordsSent { at: place, .. }), from) = self.event(*sent) else {

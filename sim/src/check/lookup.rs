@@ -129,7 +129,15 @@ mod tests {
     fn ask(story: &mut Story, timestamp: i64, offset: i64, found: i64) {
         let answer = Ok(Listed { code: 0, offset, timestamp: found, epoch: 1 });
         let (who, started, at) = (Who(1), story.now, place());
-        story.record(Event::ListOffsetsDone { who, started, at, timestamp, from: None, answer });
+        story.record(Event::ListOffsetsDone {
+            who,
+            started,
+            at,
+            timestamp,
+            committed: false,
+            from: None,
+            answer,
+        });
     }
 
     #[test]

@@ -44,7 +44,15 @@ mod tests {
     fn listed(story: &mut Story, started_at: std::time::Duration, timestamp: i64, offset: i64) {
         let answer = Ok(Listed { code: 0, offset, timestamp: -1, epoch: 1 });
         let (who, at) = (Who(1), place());
-        story.record(Event::ListOffsetsDone { who, started: started_at, at, timestamp, from: None, answer });
+        story.record(Event::ListOffsetsDone {
+            who,
+            started: started_at,
+            at,
+            timestamp,
+            committed: false,
+            from: None,
+            answer,
+        });
     }
 
     #[test]

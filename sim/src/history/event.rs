@@ -213,6 +213,8 @@ pub enum Event {
         started: Duration,
         at: Place,
         timestamp: i64,
+        /// Asked by a consumer of committed records: the end is then the last stable offset.
+        committed: bool,
         from: Option<IpAddr>,
         answer: Answer<Listed>,
     },

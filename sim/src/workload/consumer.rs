@@ -18,6 +18,9 @@ pub(super) const LATEST: i64 = -1;
 pub(super) const EARLIEST: i64 = -2;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 const BACKOFF: Duration = Duration::from_millis(100);
+/// How often a consumer of committed records asks how far behind it is.
+const LOOKS_AHEAD: f64 = 0.05;
+
 /// How likely a seeking consumer jumps after a response.
 const JUMP: f64 = 0.1;
 
@@ -32,7 +35,9 @@ pub(super) async fn run(mut user: User, spec: Consumer) {
             let is_known = positions.contains_key(&line);
             if !is_known {
                 let whence = if spec.from == From::Tail { LATEST } else { EARLIEST };
-                if let Ok(Listed { code: 0, offset, .. }) = user.list_offset(&line, whence).await {
+                if let Ok(Listed { code: 0, offset, .. }) =
+                    user.list_offset_as(spec.isolation, &line, whence).await
+                {
                     positions.insert(line, offset);
                 }
             }
@@ -83,6 +88,10 @@ async fn committed_round(user: &mut User, spec: &Consumer, positions: &mut BTree
     for (line, offset) in positions.clone() {
         let max_bytes = spec.max_bytes.whole(&mut user.rng).min(1 << 30) as i32;
         let max_wait = spec.max_wait_ms.whole(&mut user.rng).min(600_000) as i32;
+        if user.rng.gen_bool(LOOKS_AHEAD) {
+            // Whatever comes of it, there is another time.
+            let _end = user.list_offset_as(Isolation::Committed, &line, LATEST).await;
+        }
         match user.fetch_committed(&line, offset, max_bytes, max_wait).await {
             Ok((fetched, _)) if fetched.code == 0 => advance(user, spec, positions, line, &fetched),
             Ok((fetched, _)) => {
@@ -188,6 +197,10 @@ impl User {
 
     /// The offset that belongs to a timestamp, or to the log's beginning or end.
     pub(super) async fn list_offset(&mut self, line: &Line, timestamp: i64) -> Answer<Listed> {
+        self.list_offset_as(Isolation::Uncommitted, line, timestamp).await
+    }
+
+    async fn list_offset_as(&mut self, isolation: Isolation, line: &Line, timestamp: i64) -> Answer<Listed> {
         let started = now();
         let place = self.ctx.directory.place(&line.0, line.1);
         let partition = ListOffsetsPartition::default()
@@ -196,7 +209,11 @@ impl User {
             .with_timestamp(timestamp);
         let topic =
             ListOffsetsTopic::default().with_name(topic_name(&line.0)).with_partitions(vec![partition]);
-        let request = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
+        let committed = isolation == Isolation::Committed;
+        let request = ListOffsetsRequest::default()
+            .with_replica_id((-1).into())
+            .with_isolation_level(i8::from(committed))
+            .with_topics(vec![topic]);
         let target = Target::Leader(line.0.clone(), line.1);
         let (from, response) = self.client.ask(&target, version::LIST_OFFSETS, &request).await;
         let answer = response.and_then(|r| {
@@ -211,7 +228,16 @@ impl User {
         });
         let at = self.ctx.directory.still(&place);
         let who = self.who;
-        self.record(Event::ListOffsetsDone { who, started, at, timestamp, from, answer: answer.clone() });
+        let answered = answer.clone();
+        self.record(Event::ListOffsetsDone {
+            who,
+            started,
+            at,
+            timestamp,
+            committed,
+            from,
+            answer: answered,
+        });
         if answer.as_ref().map_or(true, |l| l.code != 0) {
             self.client.forget_roles();
         }

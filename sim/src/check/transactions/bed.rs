@@ -202,6 +202,21 @@ impl Bank {
         }
     }
 
+    /// A consumer of committed records asks where the log ends.
+    pub fn ask_end(&mut self, partition: i32) {
+        let (who, started, at, from) = (Who(1), self.now, place(partition), Some(FIRST_HOST));
+        let answer = Ok(Listed { code: 0, offset: self.stable_end(partition), timestamp: -1, epoch: 1 });
+        self.record(Event::ListOffsetsDone {
+            who,
+            started,
+            at,
+            timestamp: -1,
+            committed: true,
+            from,
+            answer,
+        });
+    }
+
     pub fn read(&mut self, partition: i32) {
         self.fetch(Who(1), partition, true);
     }

@@ -7,9 +7,12 @@
 use super::{Decision, Txn, Txns};
 use crate::check::ledger::{Ledger, PartKey};
 use crate::check::Verdict;
-use crate::history::{BatchInfo, Event, FaultKind, Fetched, Index};
+use crate::history::{BatchInfo, Event, FaultKind, Index};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The timestamp that stands for the end.
+const LATEST: i64 = -1;
 
 /// Of a transaction's timeout, what surely passes before the coordinator's clock says that it is over.
 const SURE: f64 = 0.9;
@@ -22,7 +25,16 @@ pub(super) fn check(ledger: &Ledger, txns: &Txns, verdict: &mut Verdict) {
             Event::FetchDone { started, at, answer: Ok(f), .. } if f.code == 0 => {
                 let Some(id) = at.id else { continue };
                 let key = (id, at.partition);
-                let read = Read { key, event, from: *started, at: stamped.at, fetched: f };
+                let read = Read { key, event, from: *started, at: stamped.at, lso: f.lso };
+                rises(ledger, highest.entry(key).or_default(), &read, verdict);
+                stops_at_the_open(ledger, txns, open.get(&key), &read, verdict);
+            }
+            Event::ListOffsetsDone {
+                started, at, timestamp: LATEST, committed: true, answer: Ok(l), ..
+            } if l.code == 0 => {
+                let Some(id) = at.id else { continue };
+                let key = (id, at.partition);
+                let read = Read { key, event, from: *started, at: stamped.at, lso: l.offset };
                 rises(ledger, highest.entry(key).or_default(), &read, verdict);
                 stops_at_the_open(ledger, txns, open.get(&key), &read, verdict);
             }
@@ -36,15 +48,16 @@ pub(super) fn check(ledger: &Ledger, txns: &Txns, verdict: &mut Verdict) {
     ends(ledger, txns, verdict);
 }
 
-struct Read<'a> {
+/// A last stable offset that a consumer was told.
+struct Read {
     key: PartKey,
     event: Index,
     from: Duration,
     at: Duration,
-    fetched: &'a Fetched,
+    lso: i64,
 }
 
-impl Read<'_> {
+impl Read {
     fn name(&self, ledger: &Ledger) -> String {
         ledger.parts.get(&self.key).map_or(String::new(), |p| p.name(&self.key))
     }
@@ -56,7 +69,7 @@ struct Risen(Vec<(Duration, i64, Index)>);
 
 /// Of two answers of which one was there before the other was asked for, the later one shows no less.
 fn rises(ledger: &Ledger, risen: &mut Risen, read: &Read, verdict: &mut Verdict) {
-    let lso = read.fetched.lso;
+    let lso = read.lso;
     let known = risen.0.partition_point(|(at, ..)| *at <= read.from);
     let before = known.checked_sub(1).and_then(|n| risen.0.get(n));
     if let Some((_, before, event)) = before.filter(|(_, before, _)| *before > lso) {
@@ -124,15 +137,16 @@ fn stops_at_the_open(
     read: &Read,
     verdict: &mut Verdict,
 ) {
-    let passed = open.into_iter().flatten().find(|o| {
-        o.from <= read.from && o.acked < read.event && read.at < o.until && o.base < read.fetched.lso
-    });
+    let passed = open
+        .into_iter()
+        .flatten()
+        .find(|o| o.from <= read.from && o.acked < read.event && read.at < o.until && o.base < read.lso);
     let Some(passed) = passed else { return };
     let name = txns.all.get(&passed.txn).map_or(String::new(), Txn::name);
     let what = format!(
         "{}: the last stable offset {} is past {}, where {name} is open",
         read.name(ledger),
-        read.fetched.lso,
+        read.lso,
         passed.base
     );
     verdict.broken("P7", read.at, what, vec![passed.txn, passed.acked, read.event]);
@@ -305,6 +319,23 @@ mod tests {
             bank.mark(1, &[0], true);
             bank.finish();
             assert_eq!(bank.broken() == ["P7"], broken, "ends before: {ends_before}");
+        }
+    }
+
+    #[test]
+    fn the_end_for_a_consumer_of_committed_records_is_no_further_than_what_is_open() {
+        for (stop_at_open, broken) in [(true, &[][..]), (false, &["P7"])] {
+            let mut bank = Bank::new();
+            let txn = bank.begin(1);
+            bank.write(txn, 0);
+            bank.plain(0);
+            bank.stop_at_open = stop_at_open;
+            bank.ask_end(0);
+            bank.stop_at_open = true;
+            bank.commit(txn, Ok(0));
+            bank.mark(1, &[0], true);
+            bank.finish();
+            assert_eq!(bank.broken(), broken);
         }
     }
 
