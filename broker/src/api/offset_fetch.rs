@@ -107,17 +107,16 @@ fn pick(
     asked.iter().map(topic).collect()
 }
 
+/// Places that have no offset yet, but may get one from an open transaction, are listed, too: for who asks for what is stable,
+/// their absence would say that nothing was committed, even after the transaction's commit was answered. (Kafka leaves them out.)
 fn all(image: &ClusterImage, offsets: Vec<(Place, Committed)>, unstable: &BTreeSet<Place>) -> Vec<Found> {
+    let mut found: BTreeMap<Place, Result<Option<Committed>, ResponseError>> =
+        offsets.into_iter().map(|(place, committed)| (place, Ok(Some(committed)))).collect();
+    found.extend(unstable.iter().map(|place| (*place, Err(ResponseError::UnstableOffsetCommit))));
     let mut topics: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    for ((id, partition), committed) in offsets {
+    for ((id, partition), found) in found {
         if let Some(topic) = image.topic_by_id(id) {
-            topics.entry(topic.name.clone()).or_default().push((
-                partition,
-                match unstable.contains(&(id, partition)) {
-                    true => Err(ResponseError::UnstableOffsetCommit),
-                    false => Ok(Some(committed)),
-                },
-            ));
+            topics.entry(topic.name.clone()).or_default().push((partition, found));
         }
     }
     topics.into_iter().map(|(name, found)| (TopicName(text(name)), found)).collect()
@@ -181,6 +180,16 @@ mod tests {
         image.topics.insert(name.to_owned(), Arc::new(topic));
         image.names.insert(id, name.to_owned());
         image
+    }
+
+    #[test]
+    fn a_place_with_nothing_but_a_pending_offset_is_unstable_in_a_list_of_all() {
+        let id = TopicId(uuid::Uuid::from_u128(1));
+        let unstable = BTreeSet::from([(id, 0)]);
+        let found = all(&image("t", id), Vec::new(), &unstable);
+        assert_eq!(found.len(), 1);
+        assert_eq!(columns(found[0].1[0].1.clone()).3, ResponseError::UnstableOffsetCommit.code());
+        assert!(all(&image("t", id), Vec::new(), &BTreeSet::new()).is_empty());
     }
 
     #[test]
