@@ -171,7 +171,11 @@ impl Verification<'_> {
         let said = peers.verify(self.txn_id, self.batch.producer, participant, version >= ADDS);
         let said = tokio::time::timeout(ANSWER, said).await;
         let said = said.unwrap_or(Err(ResponseError::NetworkException));
-        *unconfirmed = said.is_err().then_some(this);
+        match said {
+            Ok(_) => *unconfirmed = None,
+            Err(e) if is_final(e) => drop(unconfirmed.take_if(|first| first.epoch <= this.epoch)),
+            Err(_) => *unconfirmed = Some(this),
+        }
         said.map_err(|e| {
             let why = format!("the transaction's coordinator does not confirm it: {e}");
             Refusal::new(spell(e, version), why)
@@ -194,6 +198,13 @@ impl Verification<'_> {
         };
         Refusal::new(code, error.to_string())
     }
+}
+
+/// Whether the batch is refused for good, as are all others of its epoch. None of them is sent again, so there is nothing to wait
+/// for; and whoever comes later is to hear why.
+fn is_final(error: ResponseError) -> bool {
+    use ResponseError::*;
+    matches!(error, InvalidProducerEpoch | ProducerFenced | InvalidProducerIdMapping)
 }
 
 /// What the coordinator's errors are to producers (Kafka: `ReplicaManager.handleProduceAppend`). NOT_ENOUGH_REPLICAS is one that
