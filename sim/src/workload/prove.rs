@@ -103,8 +103,8 @@ async fn probe_until(ctx: &Ctx, mut user: User, line: Line, number: u64, begun: 
             ctx.history.record(Event::Proven { what, took: now() - begun });
             return;
         }
-        if ctx.directory.id(&line.0).is_none() {
-            // Deleted meanwhile.
+        if !all_lines(ctx).contains(&line) {
+            // Deleted meanwhile, or created anew with fewer partitions.
             return;
         }
         if now() >= until {
@@ -147,7 +147,7 @@ async fn settles(ctx: &Ctx, mut user: User, line: Line, begun: Duration, until: 
             ctx.history.record(Event::Proven { what, took: now() - begun });
             return;
         }
-        if ctx.directory.id(&line.0).is_none() {
+        if !all_lines(ctx).contains(&line) {
             return;
         }
         if now() >= until {
