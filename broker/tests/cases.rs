@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// What is advertised: exactly this.
 const ADVERTISED: &[(&str, i16, i16, i16)] = &[
-    ("Produce", 0, 0, 12),
-    ("Fetch", 1, 4, 12),
+    ("Produce", 0, 0, 13),
+    ("Fetch", 1, 4, 17),
     ("ListOffsets", 2, 1, 8),
     ("Metadata", 3, 0, 12),
     ("OffsetCommit", 8, 2, 9),

@@ -135,8 +135,8 @@ async fn case_36_no_fetch_sessions() {
 
 /// What is listed.
 const LISTED: &[(ApiKey, i16, i16)] = &[
-    (ApiKey::Produce, 0, 12),
-    (ApiKey::Fetch, 4, 12),
+    (ApiKey::Produce, 0, 13),
+    (ApiKey::Fetch, 4, 17),
     (ApiKey::ListOffsets, 1, 8),
     (ApiKey::Metadata, 0, 12),
     (ApiKey::OffsetCommit, 2, 9),

@@ -78,8 +78,8 @@ macro_rules! served {
     ($($key:ident, $request:ident, $min:literal ..= $max:literal => $($module:ident)::+;)*) => {
         /// Everything that is served.
         pub const TABLE: &[Served] = &[
-            Served { key: ApiKey::Produce, listed_min: 0, min: 3, max: 12 },
-            Served { key: ApiKey::Fetch, listed_min: 4, min: 4, max: 12 },
+            Served { key: ApiKey::Produce, listed_min: 0, min: 3, max: 13 },
+            Served { key: ApiKey::Fetch, listed_min: 4, min: 4, max: 17 },
             $(Served { key: ApiKey::$key, listed_min: $min, min: $min, max: $max },)*
         ];
 

@@ -14,13 +14,13 @@
 //! a broker without one says is where to go, and there it will refuse.
 
 use super::deadline::Deadline;
+use super::leaders::{self, Leader};
 use super::members::{self, Member};
 use super::partition_budget::PartitionBudget;
 use super::refusal::Refusal;
 use super::side_by_side::side_by_side;
 use super::{operations, RequestContext};
 use crate::cluster::{check_topic_name, AdminError, ClusterImage, NewTopic, TopicImage};
-use crate::storage::{LifeName, PartitionStatus};
 use crate::types::{Epoch, TopicId};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::{
@@ -177,15 +177,8 @@ impl Show<'_> {
     }
 
     fn topic(&self, topic: &Arc<TopicImage>) -> MetadataResponseTopic {
-        let engine = self.cx.broker.cluster.engine();
-        let partitions = (0..topic.partitions).map(|index| {
-            let proposed = topic.leader(index).map(|id| BrokerId(id.0));
-            let leader = proposed.filter(|id| self.members.iter().any(|m| m.id == *id));
-            // Its epoch is shown also while this broker is not sure of its lease: it must not go back.
-            let status = engine.get(topic.id, index).map(|p| p.status());
-            let status = status.filter(|_| proposed == Some(self.this));
-            partition(index, leader, topic.epoch(index), status.as_ref(), self.this)
-        });
+        let partitions = (0..topic.partitions)
+            .map(|index| partition(index, leaders::of(self.cx, &self.members, topic, index), self.this));
         MetadataResponseTopic::default()
             .with_name(Some(topic_name(&topic.name)))
             .with_topic_id(topic.id.0)
@@ -214,23 +207,11 @@ fn unknown_id(id: TopicId, version: i16) -> MetadataResponseTopic {
         .with_error_code(ResponseError::UnknownTopicId.code())
 }
 
-fn partition(
-    index: i32,
-    leader: Option<BrokerId>,
-    since: Epoch,
-    status: Option<&PartitionStatus>,
-    this: BrokerId,
-) -> MetadataResponsePartition {
-    // A closed partition opens when it is used, a stalled one by itself: both are found here.
-    let led = |s: &PartitionStatus| !matches!(s.life, LifeName::Relinquished | LifeName::Abandoned);
-    let leader = leader.filter(|id| *id != this || status.is_some_and(led));
-    // The leader itself may have opened it anew since. Clients never see a lower one from it than from others.
-    let epoch = status.map(|s| s.epoch.max(since)).unwrap_or(since);
-    let epoch = Some(epoch).filter(|e| *e > Epoch::default());
+fn partition(index: i32, leader: Leader, this: BrokerId) -> MetadataResponsePartition {
     let shown = MetadataResponsePartition::default()
         .with_partition_index(index)
-        .with_leader_epoch(epoch.map_or(UNKNOWN_EPOCH, Epoch::wire));
-    match leader {
+        .with_leader_epoch(leader.epoch.map_or(UNKNOWN_EPOCH, Epoch::wire));
+    match leader.id {
         Some(id) => shown.with_leader_id(id).with_replica_nodes(vec![id]).with_isr_nodes(vec![id]),
         None => shown
             .with_leader_id(NO_LEADER)
@@ -243,6 +224,7 @@ fn partition(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{LifeName, PartitionStatus};
     use crate::types::Offset;
     use kafka_protocol::protocol::Encodable;
     use uuid::Uuid;
@@ -313,7 +295,8 @@ mod tests {
             bytes: 0,
         };
         let told = |since, leader, status: Option<PartitionStatus>| {
-            let p = partition(0, leader, Epoch(since), status.as_ref(), ME);
+            let leader = leaders::decide(leader, Epoch(since), status.as_ref(), ME);
+            let p = partition(0, leader, ME);
             (p.error_code, p.leader_id.0, p.leader_epoch)
         };
         let shown = |status| told(0, Some(ME), status);

@@ -1,14 +1,43 @@
-//! From a topic's name and a partition's number to the partition, and from storage's errors to Kafka's codes.
+//! From a topic's name or id and a partition's number to the partition, and from storage's errors to Kafka's codes.
 
 use super::RequestContext;
+use crate::cluster::{ClusterImage, TopicImage};
 use crate::storage::{AppendError, Marks, Partition, ReadError};
+use crate::types::TopicId;
 use kafka_protocol::ResponseError;
 use std::sync::Arc;
 
+/// How a request names a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Named<'a> {
+    Name(&'a str),
+    /// Of one incarnation (KIP-516): when the topic was deleted, and perhaps created anew, there is nothing of that id.
+    Id(TopicId),
+}
+
+impl Named<'_> {
+    /// The topic, if there is one, in the picture that was handed in.
+    pub fn topic<'i>(&self, image: &'i ClusterImage) -> Result<&'i Arc<TopicImage>, ResponseError> {
+        match self {
+            Named::Name(name) => image.topic(name).ok_or(ResponseError::UnknownTopicOrPartition),
+            Named::Id(id) => image.topic_by_id(*id).ok_or(ResponseError::UnknownTopicId),
+        }
+    }
+}
+
 /// The partition, if it exists and this broker has it.
 pub(super) fn find(cx: &RequestContext, topic: &str, index: i32) -> Result<Arc<Partition>, ResponseError> {
+    find_named(cx, &Named::Name(topic), index)
+}
+
+/// As [`find`], for APIs whose later versions name topics by id.
+pub(super) fn find_named(
+    cx: &RequestContext,
+    topic: &Named<'_>,
+    index: i32,
+) -> Result<Arc<Partition>, ResponseError> {
     let image = cx.broker.cluster.image();
-    let topic = image.topic(topic).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let topic = topic.topic(&image)?;
     if !(0..topic.partitions).contains(&index) {
         return Err(ResponseError::UnknownTopicOrPartition);
     }

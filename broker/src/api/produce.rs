@@ -1,4 +1,4 @@
-//! Produce (KIP-98 batches, versions 3–12).
+//! Produce (KIP-98 batches, versions 3–13).
 //!
 //! Split in two: [`start`] gives every batch its place in its partition's queue, or in the line for it, and is awaited before
 //! the connection's next request starts, so that a pipelining producer's batches keep their order; [`Pending::finish`]
@@ -12,16 +12,24 @@
 //! - A partition that still opens is waited for, two seconds at most. Neither that nor a full queue holds up the connection's
 //!   later requests: one partition that hangs must not keep a client from all others. The back-pressure is what a connection's
 //!   requests may hold in memory.
+//! - From version 13 on topics are named by id (KIP-516): nothing is written to a later topic of the same name; an id of nothing
+//!   is answered UNKNOWN_TOPIC_ID.
+//! - From version 10 on who came to the wrong broker is told of the leader (KIP-951).
 //! - Topics are not created here; clients have that done by Metadata.
 
+use super::leaders::Hints;
+use super::partitions::Named;
 use super::verification::{self, Batch};
 use super::{batches, partitions, RequestContext};
 use crate::storage::{Acks, AppendError, AppendRequest, Appended, Partition, Ticket};
+use crate::types::TopicId;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::FutureExt;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
-use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use kafka_protocol::messages::produce_response::{
+    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
+};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::ResponseError;
@@ -30,6 +38,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 /// How long a produce waits for partitions that are opening; then they answer NOT_LEADER_OR_FOLLOWER, which clients
 /// try again.
@@ -38,10 +47,30 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(2);
 /// Versions below this may not carry zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 7;
 
+/// The first version that names leaders and their addresses.
+const FIRST_WITH_LEADERS: i16 = 10;
+
+/// The first version that names topics by id, and not by name.
+const BY_ID: i16 = 13;
+
 /// A request whose batches are queued, or in line.
 pub struct Pending {
-    topics: Vec<(TopicName, Vec<Row>)>,
+    cx: RequestContext,
+    topics: Vec<Topic>,
     deadline: Deadline,
+}
+
+struct Topic {
+    name: TopicName,
+    id: Uuid,
+    rows: Vec<Row>,
+}
+
+fn named(version: i16, name: &TopicName, id: Uuid) -> Named<'_> {
+    match version < BY_ID {
+        true => Named::Name(name),
+        false => Named::Id(TopicId(id)),
+    }
 }
 
 struct Row {
@@ -79,14 +108,15 @@ pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
     let terms = terms(&req);
     let txn_id: Option<Arc<str>> = req.transactional_id.as_ref().map(|id| Arc::from(id.as_str()));
     let topics = join_all(req.topic_data.into_iter().map(|topic| async {
+        let (name, id) = (topic.name, topic.topic_id);
         let rows = topic.partition_data.into_iter().map(|p| {
             let terms = terms.map(|acks| Terms { acks, txn_id: txn_id.clone() });
-            start_one(cx, &topic.name, p, terms)
+            start_one(cx, named(cx.api_version, &name, id), p, terms)
         });
         let rows = join_all(rows).await;
-        (topic.name, rows)
+        Topic { name, id, rows }
     }));
-    Pending { topics: topics.await, deadline }
+    Pending { topics: topics.await, cx: cx.clone(), deadline }
 }
 
 /// What holds for the whole request.
@@ -119,12 +149,12 @@ fn terms(req: &ProduceRequest) -> Result<Acks, ResponseError> {
 
 async fn start_one(
     cx: &RequestContext,
-    topic: &TopicName,
+    topic: Named<'_>,
     data: PartitionProduceData,
     terms: Result<Terms, ResponseError>,
 ) -> Row {
     let started = async {
-        let partition = partitions::find(cx, topic, data.index)?;
+        let partition = partitions::find_named(cx, &topic, data.index)?;
         let Terms { acks, txn_id } = terms?;
         let records = check_records(cx.api_version, data.records)?;
         let batch = batches::transactional(&records);
@@ -206,12 +236,35 @@ impl Pending {
     /// Waits until every batch is as durable as was asked.
     pub async fn finish(self) -> ProduceResponse {
         let deadline = &self.deadline;
-        let topics = join_all(self.topics.into_iter().map(|(name, rows)| async move {
-            let rows = join_all(rows.into_iter().map(|row| finish_one(row, deadline))).await;
-            TopicProduceResponse::default().with_name(name).with_partition_responses(rows)
+        let topics = join_all(self.topics.into_iter().map(|topic| async move {
+            let rows = join_all(topic.rows.into_iter().map(|row| finish_one(row, deadline))).await;
+            TopicProduceResponse::default()
+                .with_name(topic.name)
+                .with_topic_id(topic.id)
+                .with_partition_responses(rows)
         }));
-        ProduceResponse::default().with_responses(topics.await)
+        hinted(&self.cx, topics.await)
     }
+}
+
+/// The response with the leader of each partition that is led elsewhere, in versions that have it.
+fn hinted(cx: &RequestContext, mut topics: Vec<TopicProduceResponse>) -> ProduceResponse {
+    let mut hints = Hints::new(cx);
+    let is_moved = |row: &&mut PartitionProduceResponse| {
+        cx.api_version >= FIRST_WITH_LEADERS && row.error_code == ResponseError::NotLeaderOrFollower.code()
+    };
+    for topic in &mut topics {
+        let named = named(cx.api_version, &topic.name, topic.topic_id);
+        for row in topic.partition_responses.iter_mut().filter(is_moved) {
+            if let Some((id, epoch)) = hints.leader(&named, row.index) {
+                row.current_leader = LeaderIdAndEpoch::default().with_leader_id(id).with_leader_epoch(epoch);
+            }
+        }
+    }
+    let endpoints = hints.endpoints().map(|m| {
+        NodeEndpoint::default().with_node_id(m.id).with_host(m.host).with_port(m.port).with_rack(None)
+    });
+    ProduceResponse::default().with_responses(topics).with_node_endpoints(endpoints.collect())
 }
 
 async fn finish_one(row: Row, deadline: &Deadline) -> PartitionProduceResponse {

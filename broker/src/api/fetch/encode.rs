@@ -4,12 +4,16 @@
 //! The library still encodes each row, with empty records; their place is at the row's end, which is checked.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, NodeEndpoint, PartitionData};
 use kafka_protocol::messages::FetchResponse;
 use kafka_protocol::protocol::Encodable;
 
 /// The first version with compact lengths and tagged fields.
 const FLEXIBLE_SINCE: i16 = 12;
+/// The first version that names topics by id, and not by name.
+const IDS_SINCE: i16 = 13;
+/// The first version with the addresses of leaders, a tagged field of the body.
+const ENDPOINTS_SINCE: i16 = 16;
 /// The first version with an error code and a session id at the top.
 const SESSIONS_SINCE: i16 = 7;
 
@@ -24,6 +28,8 @@ pub(in crate::api) enum EncodeError {
     TooLong(usize),
     #[error("a row does not end as expected")]
     Row,
+    #[error("the body does not end as expected")]
+    End,
 }
 
 /// The response's body, in pieces.
@@ -38,7 +44,7 @@ pub(in crate::api) fn pieces(version: i16, response: FetchResponse) -> Result<Ve
     for topic in response.responses {
         out.topic(topic)?;
     }
-    out.no_tags();
+    out.end(response.node_endpoints)?;
     out.close();
     Ok(out.done)
 }
@@ -56,17 +62,35 @@ impl Pieces {
 
     fn topic(&mut self, topic: FetchableTopicResponse) -> Result<(), EncodeError> {
         let name = topic.topic.as_bytes();
-        if self.is_flexible() {
+        if self.version >= IDS_SINCE {
+            self.open.put_slice(topic.topic_id.as_bytes());
+        } else if self.is_flexible() {
             self.count(name.len())?;
+            self.open.put_slice(name);
         } else {
             self.open.put_i16(i16::try_from(name.len()).map_err(|_| EncodeError::TooLong(name.len()))?);
+            self.open.put_slice(name);
         }
-        self.open.put_slice(name);
         self.count(topic.partitions.len())?;
         for row in topic.partitions {
             self.row(row)?;
         }
         self.no_tags();
+        Ok(())
+    }
+
+    /// The body's tagged fields, as the library writes them behind an empty response.
+    fn end(&mut self, endpoints: Vec<NodeEndpoint>) -> Result<(), EncodeError> {
+        if self.version < ENDPOINTS_SINCE || endpoints.is_empty() {
+            self.no_tags();
+            return Ok(());
+        }
+        let mut whole = BytesMut::new();
+        let empty = FetchResponse::default().with_node_endpoints(endpoints);
+        empty.encode(&mut whole, self.version).map_err(|e| EncodeError::Library(e.to_string()))?;
+        // Throttle time, error code, session id, and an array of none.
+        let tags = whole.get(4 + 2 + 4 + 1..).ok_or(EncodeError::End)?;
+        self.open.put_slice(tags);
         Ok(())
     }
 
@@ -129,9 +153,10 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kafka_protocol::messages::fetch_response::EpochEndOffset;
-    use kafka_protocol::messages::TopicName;
+    use kafka_protocol::messages::fetch_response::{EpochEndOffset, LeaderIdAndEpoch};
+    use kafka_protocol::messages::{BrokerId, TopicName};
     use kafka_protocol::protocol::StrBytes;
+    use uuid::Uuid;
 
     fn row(index: i32, records: usize) -> PartitionData {
         PartitionData::default()
@@ -145,6 +170,7 @@ mod tests {
     fn topic(name: &'static str, rows: Vec<PartitionData>) -> FetchableTopicResponse {
         FetchableTopicResponse::default()
             .with_topic(TopicName(StrBytes::from_static_str(name)))
+            .with_topic_id(Uuid::from_u128(name.len() as u128))
             .with_partitions(rows)
     }
 
@@ -166,10 +192,26 @@ mod tests {
         ]
     }
 
+    /// Rows that were led elsewhere, beside one that was not.
+    fn moved() -> Vec<FetchResponse> {
+        let leader = LeaderIdAndEpoch::default().with_leader_id(BrokerId(3)).with_leader_epoch(9);
+        let away = row(0, 0).with_error_code(6).with_current_leader(leader);
+        let node = |id, host| {
+            let node = NodeEndpoint::default().with_node_id(BrokerId(id)).with_port(9092).with_rack(None);
+            node.with_host(StrBytes::from_static_str(host))
+        };
+        let response = FetchResponse::default().with_responses(vec![topic("t", vec![away, row(1, 10_000)])]);
+        vec![
+            response.clone().with_node_endpoints(vec![node(3, "a.host")]),
+            response.with_node_endpoints(vec![node(3, "a.host"), node(200, "b")]),
+        ]
+    }
+
     #[test]
     fn the_bytes_are_those_of_the_library_in_every_version() {
-        for version in 4..=12 {
-            for response in responses() {
+        for version in 4..=17 {
+            let latest = if version >= ENDPOINTS_SINCE { moved() } else { vec![] };
+            for response in responses().into_iter().chain(latest) {
                 let mut expected = BytesMut::new();
                 response.encode(&mut expected, version).unwrap();
                 let got = pieces(version, response).unwrap().concat();

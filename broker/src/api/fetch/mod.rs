@@ -1,7 +1,13 @@
-//! Fetch (versions 4–12), with long poll.
+//! Fetch (versions 4–17), with long poll.
 //!
 //! No fetch sessions (KIP-227): the session id is always 0, "not supported", and a request that claims a
 //! session gets FETCH_SESSION_ID_NOT_FOUND, upon which clients fetch in full.
+//!
+//! From version 13 on topics are named by id (KIP-516): nothing is read of a later topic of the same name, and an id of
+//! nothing is answered UNKNOWN_TOPIC_ID, in the rows of its partitions only. INCONSISTENT_TOPIC_ID and
+//! FETCH_SESSION_TOPIC_ID_ERROR have no occasion: partitions are found by their topic's id, and there are no sessions. From
+//! version 16 on who came to the wrong broker, or believes in an older epoch, is told of the leader (KIP-951). A request that
+//! claims to be a follower's (in version 15 by a tagged field, KIP-903) is answered as any other: there are none.
 //!
 //! The long poll registers with the partitions first and reads then, so that nothing arrives unseen in between;
 //! until enough has arrived it waits for a notification or the end of `max_wait_ms`, and costs nothing.
@@ -14,6 +20,7 @@ mod allotment;
 mod arrivals;
 pub(super) mod encode;
 mod held;
+mod hints;
 mod pass;
 
 pub use held::Held;
@@ -52,7 +59,7 @@ pub async fn handle(cx: &RequestContext, req: FetchRequest) -> FetchResponse {
         let pass = Pass::read(cx, &req, rows, room.bytes()).await;
         drop(room);
         if is_last || pass.is_urgent || pass.bytes >= min_bytes {
-            return pass.response;
+            return hints::added(cx, pass.response);
         }
         let missing = min_bytes - pass.bytes;
         drop(pass);

@@ -6,11 +6,12 @@
 use super::allotment::{Allotment, Portion};
 use super::held::Held;
 use super::{FIRST_WITH_ZSTD, OPENING_PATIENCE};
+use crate::api::partitions::Named;
 use crate::api::patience::SIDE_BY_SIDE;
 use crate::api::{batches, partitions, RequestContext};
 use crate::rt::Clock;
 use crate::storage::{Bound, Marks, Partition, ReadError, ReadRequest};
-use crate::types::{Epoch, Offset};
+use crate::types::{Epoch, Offset, TopicId};
 use bytes::Bytes;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use futures::FutureExt;
@@ -46,8 +47,18 @@ pub(super) struct Row {
 /// All partitions of the request, in its order.
 pub(super) fn find_all(cx: &RequestContext, req: &FetchRequest) -> Vec<Row> {
     let all = req.topics.iter().flat_map(|t| t.partitions.iter().map(move |p| (t, p)));
-    all.map(|(t, p)| Row { asked: p.clone(), partition: partitions::find(cx, &t.topic, p.partition) })
-        .collect()
+    let find = |t, p| partitions::find_named(cx, &named(cx.api_version, t), p);
+    all.map(|(t, p)| Row { asked: p.clone(), partition: find(t, p.partition) }).collect()
+}
+
+/// The first version that names topics by id, and not by name.
+const BY_ID: i16 = 13;
+
+fn named(version: i16, topic: &FetchTopic) -> Named<'_> {
+    match version < BY_ID {
+        true => Named::Name(&topic.topic),
+        false => Named::Id(TopicId(topic.topic_id)),
+    }
 }
 
 /// What a pass brought.
@@ -79,7 +90,10 @@ impl Pass {
         let mut answers = answers.into_iter();
         let topic = |t: &FetchTopic| {
             let partitions = answers.by_ref().take(t.partitions.len()).collect();
-            FetchableTopicResponse::default().with_topic(t.topic.clone()).with_partitions(partitions)
+            FetchableTopicResponse::default()
+                .with_topic(t.topic.clone())
+                .with_topic_id(t.topic_id)
+                .with_partitions(partitions)
         };
         let topics = req.topics.iter().map(topic).collect();
         let response = FetchResponse::default().with_responses(topics);

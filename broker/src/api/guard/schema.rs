@@ -12,8 +12,13 @@ pub(super) enum Kind {
     /// An array of numbers or strings: no tagged fields between elements.
     List(&'static Kind),
     /// An array of structs, each with tagged fields in flexible versions.
-    Array(&'static [Field]),
+    Array(&'static [Field], Tags),
+    /// A struct, with tagged fields in flexible versions.
+    Struct(&'static [Field]),
 }
+
+/// The tagged fields of a struct that the decoder knows and decodes, whatever length they announce.
+pub(super) type Tags = &'static [(u32, Kind)];
 
 #[derive(Clone, Copy)]
 pub(super) struct Field {
@@ -55,7 +60,11 @@ pub(super) const INT64S: Field = always(Kind::List(&Kind::Fixed(8)));
 pub(super) const STRINGS: Field = always(Kind::List(&Kind::String));
 
 pub(super) const fn array(of: &'static [Field]) -> Field {
-    always(Kind::Array(of))
+    always(Kind::Array(of, &[]))
+}
+
+pub(super) const fn tagged_array(of: &'static [Field], tags: Tags) -> Field {
+    always(Kind::Array(of, tags))
 }
 
 /// One request body.
@@ -63,8 +72,8 @@ pub(super) struct Schema {
     pub fields: &'static [Field],
     /// The first version with compact lengths and tagged fields (KIP-482).
     pub flexible_since: i16,
-    /// The body's tagged fields that the decoder knows and decodes, whatever length they announce.
-    pub tags: &'static [(u32, Kind)],
+    /// Those of the body itself.
+    pub tags: Tags,
 }
 
 pub(super) const NEVER: i16 = i16::MAX;

@@ -60,7 +60,11 @@ impl Writer {
                 self.length(self.elements, 4);
                 (0..self.elements).for_each(|_| self.kind(of));
             }
-            Kind::Array(fields) => {
+            Kind::Struct(fields) => {
+                self.fields(fields);
+                self.tags();
+            }
+            Kind::Array(fields, _) => {
                 self.length(self.elements, 4);
                 for _ in 0..self.elements {
                     self.fields(fields);

@@ -53,35 +53,40 @@ const PRODUCE: Schema = request(
         STRING, // transactional id
         INT16,  // acks
         INT32,  // timeout
-        array(&[STRING, array(&[INT32, BYTES])]),
+        array(&[STRING.until(12), UUID.since(13), array(&[INT32, BYTES])]),
     ],
 );
 
 const FETCH: Schema = Schema {
     flexible_since: 12,
     fields: &[
-        INT32, // replica id
-        INT32, // max wait
-        INT32, // min bytes
-        INT32, // max bytes
-        INT8,  // isolation
+        INT32.until(14), // replica id
+        INT32,           // max wait
+        INT32,           // min bytes
+        INT32,           // max bytes
+        INT8,            // isolation
         INT32.since(7),
         INT32.since(7), // session id and epoch
         array(&[
-            STRING,
-            array(&[
-                INT32,
-                INT32.since(9), // current leader epoch
-                INT64,
-                INT32.since(12), // last fetched epoch
-                INT64.since(5),  // log start
-                INT32,
-            ]),
+            STRING.until(12),
+            UUID.since(13),
+            tagged_array(
+                &[
+                    INT32,
+                    INT32.since(9), // current leader epoch
+                    INT64,
+                    INT32.since(12), // last fetched epoch
+                    INT64.since(5),  // log start
+                    INT32,
+                ],
+                &[(0, Kind::Fixed(16))], // replica directory id, since 17
+            ),
         ]),
-        array(&[STRING, INT32S]).since(7), // forgotten topics
-        STRING.since(11),                  // rack
+        array(&[STRING.until(12), UUID.since(13), INT32S]).since(7), // forgotten topics
+        STRING.since(11),                                            // rack
     ],
-    tags: &[(0, Kind::String)], // cluster id
+    // The cluster id, and since 15 replica id and epoch.
+    tags: &[(0, Kind::String), (1, Kind::Struct(&[INT32, INT64]))],
 };
 
 const LIST_OFFSETS: Schema =

@@ -2,9 +2,11 @@ use super::schema_gen::frame;
 use super::*;
 use crate::api::dispatch::{probe, TABLE};
 use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic, ReplicaState};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, RequestHeader};
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use proptest::prelude::*;
+use uuid::Uuid;
 
 fn served() -> impl Iterator<Item = (ApiKey, i16)> {
     TABLE.iter().flat_map(|s| (s.min..=s.max).map(|v| (s.key, v)))
@@ -83,6 +85,25 @@ fn a_known_tagged_field_must_be_as_long_as_it_says() {
     assert_eq!(&b[size_at..], [3, 3, b'm', b'e']);
     b[size_at] = 2;
     assert_eq!(check_body(ApiKey::Fetch, 12, &b), Err(Malformed::TagLength));
+}
+
+#[test]
+fn the_tagged_fields_of_followers_are_walked_as_they_are_decoded() {
+    let partition = FetchPartition::default().with_replica_directory_id(Uuid::from_u128(7));
+    let topic = FetchTopic::default().with_partitions(vec![partition]);
+    let state = ReplicaState::default().with_replica_id(3.into()).with_replica_epoch(4);
+    let request = FetchRequest::default().with_replica_state(state).with_topics(vec![topic]);
+    let mut b = BytesMut::new();
+    request.encode(&mut b, 17).unwrap();
+    assert_eq!(check_body(ApiKey::Fetch, 17, &b).map(|w| w.left_over), Ok(0));
+    // Each says how long it is: a directory id 16 bytes, id and epoch of a replica 12 and their own tagged fields.
+    let directory = b.windows(2).position(|w| w == [0, 16]).unwrap() + 1;
+    let replica = b.windows(2).rposition(|w| w == [1, 13]).unwrap() + 1;
+    for at in [directory, replica] {
+        let mut short = b.clone();
+        short[at] -= 1;
+        assert_eq!(check_body(ApiKey::Fetch, 17, &short), Err(Malformed::TagLength));
+    }
 }
 
 #[test]

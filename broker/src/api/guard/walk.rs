@@ -84,10 +84,14 @@ impl Walk<'_> {
                 self.skip_announced(length)
             }
             Kind::List(of) => self.repeat(self.least(of), |walk| walk.kind(of)),
-            Kind::Array(fields) => self.repeat(self.least_of_struct(fields), |walk| {
+            Kind::Array(fields, tags) => self.repeat(self.least_of_struct(fields), |walk| {
                 walk.fields(fields)?;
-                walk.tags(&[])
+                walk.tags(tags)
             }),
+            Kind::Struct(fields) => {
+                self.fields(fields)?;
+                self.tags(&[])
+            }
         }
     }
 
@@ -174,9 +178,10 @@ impl Walk<'_> {
     fn least(&self, kind: &Kind) -> usize {
         match kind {
             Kind::Fixed(size) => *size,
+            Kind::Struct(fields) => self.least_of_struct(fields),
             _ if self.is_flexible => 1,
             Kind::String => 2,
-            Kind::Bytes | Kind::List(_) | Kind::Array(_) => 4,
+            Kind::Bytes | Kind::List(_) | Kind::Array(..) => 4,
         }
     }
 
