@@ -107,7 +107,8 @@ pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
     let deadline = Deadline::after(cx, req.timeout_ms);
     let terms = terms(&req);
     let txn_id: Option<Arc<str>> = req.transactional_id.as_ref().map(|id| Arc::from(id.as_str()));
-    let topics = join_all(req.topic_data.into_iter().map(|topic| async {
+    let txn_id = &txn_id;
+    let topics = join_all(req.topic_data.into_iter().map(|topic| async move {
         let (name, id) = (topic.name, topic.topic_id);
         let rows = topic.partition_data.into_iter().map(|p| {
             let terms = terms.map(|acks| Terms { acks, txn_id: txn_id.clone() });
