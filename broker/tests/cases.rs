@@ -65,9 +65,10 @@ async fn case_57_the_advertised_versions_fit_each_other() {
     listed.sort();
     let want: Vec<(i16, i16, i16)> = ADVERTISED.iter().map(|(_, key, min, max)| (*key, *min, *max)).collect();
     assert_eq!(listed, want);
-    // Fetch 13 and Produce 13 name topics by id only: not before everything that leads there carries ids.
+    // Fetch 13, Produce 13, OffsetCommit 10 and OffsetFetch 10 name topics by id only: not without Metadata that carries ids.
     let max = |key: i16| listed.iter().find(|k| k.0 == key).map_or(-1, |k| k.2);
-    assert!(max(1) < 13 && max(0) < 13 && max(8) < 10 && max(9) < 10 && max(3) >= 10);
+    let is_by_id = [(1, 13), (0, 13), (8, 10), (9, 10)].iter().any(|(key, since)| max(*key) >= *since);
+    assert!(!is_by_id || max(3) >= 10);
 }
 
 #[tokio::test]
