@@ -315,9 +315,11 @@ impl Call<'_> {
     fn list_offsets(&self, r: ListOffsetsRequest) -> ListOffsetsResponse {
         use list_offsets_response::*;
         let b = self.broker();
+        let is_committed = r.isolation_level == 1 && b.flaw != Flaw::OpenIsShown;
         let topics = r.topics.into_iter().map(|t| {
             let rows = t.partitions.iter().map(|p| {
-                let end = b.logs.get(&line(&t.name, p.partition_index)).map_or(0, |log| log.end());
+                let log = b.logs.get(&line(&t.name, p.partition_index));
+                let end = log.map_or(0, |log| if is_committed { log.stable_end() } else { log.end() });
                 ListOffsetsPartitionResponse::default()
                     .with_partition_index(p.partition_index)
                     .with_offset(if p.timestamp == -2 { 0 } else { end })
