@@ -58,16 +58,12 @@ impl<'a> Hints<'a> {
         Hints { cx, members: None, named: BTreeMap::new() }
     }
 
-    /// Leader and leader epoch of a partition, if both are known. This broker does not name itself: a client that came here
-    /// knows the way, and what it lacks is not the address.
+    /// Leader and leader epoch of a partition, if both are known: clients follow what is later than what they know, and no other.
     pub fn leader(&mut self, topic: &Named<'_>, index: i32) -> Option<(BrokerId, i32)> {
         let members = self.members.get_or_insert_with(|| members(self.cx));
         let image = self.cx.broker.cluster.image();
         let leader = of(self.cx, members, topic.topic(&image).ok()?, index);
         let (id, epoch) = leader.id.zip(leader.epoch)?;
-        if id.0 == self.cx.broker.cluster.broker_id().0 {
-            return None;
-        }
         let member = members.iter().find(|m| m.id == id)?;
         self.named.insert(id, member.clone());
         Some((id, epoch.wire()))

@@ -3,6 +3,8 @@
 
 #![allow(dead_code)]
 
+pub mod pair;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use highwater::config::BrokerConfig;
 use highwater::metrics::Metrics;
