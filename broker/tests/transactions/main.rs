@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods)] // tests run in real time, beside real processes
 
+mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 mod producer;
