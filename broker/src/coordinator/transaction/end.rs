@@ -16,8 +16,8 @@ impl Transaction {
     /// was sent for this transaction can hit the next (KIP-890); and an abort may end what never began.
     ///
     /// # Errors
-    /// INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_TXN_STATE for what cannot be ended so;
-    /// CONCURRENT_TRANSACTIONS until everybody was told of what was decided alike.
+    /// INVALID_PRODUCER_ID_MAPPING; PRODUCER_FENCED, of a commit that found its transaction aborted as well; INVALID_TXN_STATE for
+    /// what cannot be ended so; CONCURRENT_TRANSACTIONS until everybody was told of what was decided alike.
     pub fn end(
         &mut self,
         now: Now,
@@ -32,13 +32,17 @@ impl Transaction {
         }
         let unchanged = |end| Ok((End::Ready(end), Change::Nothing));
         match (self.state, commit) {
-            (State::Ongoing, _) if repeated => Err(E::ProducerFenced),
+            // InitProducerId, or the next transaction, has come since.
+            (State::Ongoing | State::Empty, _) if repeated => Err(E::ProducerFenced),
             (State::Ongoing, _) => Ok(self.end_open(now, commit, version2, fresh)),
             (State::PrepareCommit, true) | (State::PrepareAbort, false) => Err(E::ConcurrentTransactions),
             // Meant for the next transaction, which has not begun: this one's outcome is still being told.
             (State::PrepareCommit, false) | (State::PrepareAbort, true) if version2 && !repeated => {
                 Err(E::ConcurrentTransactions)
             }
+            // No client repeats an abort as a commit: time was up while the commit was on its way. It had no effect, and is
+            // fenced as in the first protocol; INVALID_TXN_STATE would be the end of the client (KAFKA-20785).
+            (State::PrepareAbort | State::CompleteAbort, true) if repeated => Err(E::ProducerFenced),
             // Reaped under the last epoch of all, which no client gets.
             (State::CompleteAbort, false) if repeated && self.producer.epoch > LAST_EPOCH => {
                 Ok(self.end_nothing(now, producer.epoch, fresh))

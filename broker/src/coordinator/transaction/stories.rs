@@ -170,11 +170,13 @@ fn every_end_raises_the_epoch_and_a_repeated_one_is_answered_alike() {
         let next = t.end2(p, commit).unwrap();
         assert_eq!(next, at(99, 1));
         assert_eq!(t.end2(p, commit), Err(E::ConcurrentTransactions), "not everybody knows");
-        assert_eq!(t.end2(p, !commit), Err(E::InvalidTxnState));
+        // Who commits what was aborted may have been too late; who aborts what it committed contradicts itself.
+        let otherwise = if commit { E::InvalidTxnState } else { E::ProducerFenced };
+        assert_eq!(t.end2(p, !commit), Err(otherwise));
         t.takeover();
         t.all_told();
         assert_eq!(t.end2(p, commit), Ok(next));
-        assert_eq!(t.end2(p, !commit), Err(E::InvalidTxnState));
+        assert_eq!(t.end2(p, !commit), Err(otherwise));
         // It went astray for long: the next transaction is open.
         t.add(next, 0).unwrap();
         assert_eq!(t.end2(p, commit), Err(E::ProducerFenced));
@@ -196,6 +198,45 @@ fn to_abort_what_never_began_is_no_error_and_raises_the_epoch() {
     assert_eq!(t.end2(next, false), Ok(at(99, 2)));
     t.add(at(99, 2), 0).unwrap();
     assert_eq!(t.txn.number(), 3);
+}
+
+/// INVALID_TXN_STATE is the end of every client; it is answered where Kafka answers it, and nowhere else. The columns are those
+/// of the first protocol, which knows no repetition, and of the second: by the epoch of its own, and by the one before.
+#[test]
+fn what_an_end_is_told_in_each_state() {
+    let (its, ct, pf) = (Err(E::InvalidTxnState), Err(E::ConcurrentTransactions), Err(E::ProducerFenced));
+    let (same, bumped) = (Ok(at(99, 1)), Ok(at(99, 2)));
+    // State; [commit, abort] each.
+    let rows = [
+        (State::Empty, [its, its], [its, bumped], [pf, pf]),
+        (State::PrepareCommit, [ct, its], [ct, ct], [ct, its]),
+        (State::PrepareAbort, [its, ct], [ct, ct], [pf, ct]),
+        (State::CompleteCommit, [same, its], [its, bumped], [same, its]),
+        (State::CompleteAbort, [its, same], [its, bumped], [pf, same]),
+    ];
+    for (state, first, own, before) in rows {
+        for (i, commit) in [true, false].into_iter().enumerate() {
+            let end = |producer, version2| {
+                let mut t = Table::new();
+                let p = t.init(None).unwrap();
+                if state == State::Empty {
+                    t.init(Some(p)).unwrap();
+                } else {
+                    t.add(p, 0).unwrap();
+                    t.end2(p, matches!(state, State::PrepareCommit | State::CompleteCommit)).unwrap();
+                }
+                if matches!(state, State::CompleteCommit | State::CompleteAbort) {
+                    t.all_told();
+                }
+                assert_eq!((t.txn.state(), t.txn.producer()), (state, at(99, 1)));
+                t.end(producer, commit, version2)
+            };
+            assert_eq!(end(at(99, 1), false), first[i], "{state:?}, commit {commit}, first protocol");
+            assert_eq!(end(at(99, 0), false), pf, "{state:?}, commit {commit}, first protocol, epoch before");
+            assert_eq!(end(at(99, 1), true), own[i], "{state:?}, commit {commit}, own epoch");
+            assert_eq!(end(at(99, 0), true), before[i], "{state:?}, commit {commit}, epoch before");
+        }
+    }
 }
 
 /// KIP-890, part 1.
@@ -292,9 +333,10 @@ fn case_50_time_is_up_at_the_timeout_and_not_before() {
     assert!(!t.txn.reap(t.now));
     assert_eq!((t.txn.state(), t.txn.producer()), (State::PrepareAbort, at(99, 1)));
     assert_eq!(t.end1(p, true), Err(E::ProducerFenced));
-    assert_eq!(t.end2(p, true), Err(E::InvalidTxnState));
+    // The commit was on its way (KAFKA-20785).
+    assert_eq!(t.end2(p, true), Err(E::ProducerFenced));
     t.all_told();
-    assert_eq!(t.end2(p, true), Err(E::InvalidTxnState));
+    assert_eq!(t.end2(p, true), Err(E::ProducerFenced));
     assert_eq!(t.add(p, 0), Err(E::ProducerFenced));
     // It was no zombie, only slow: it may go on.
     assert_eq!(t.end2(p, false), Ok(at(99, 1)));
