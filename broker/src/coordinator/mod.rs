@@ -31,6 +31,7 @@ pub mod consumer;
 mod consumer_groups;
 mod durable;
 pub mod group;
+mod group_admin;
 mod groups;
 pub mod inspect;
 mod pending;
@@ -50,7 +51,8 @@ mod tests;
 
 pub use consumer_groups::{ConsumerDescription, ConsumerLook};
 pub use durable::Place;
-pub use groups::{CommittedOffset, Description, GroupKind, Groups, Listed, OffsetDeletion, Topics};
+pub use group_admin::{CommittedOffset, Description, GroupKind, Listed, OffsetDeletion};
+pub use groups::{Groups, Topics};
 pub use producer_ids::{ProducerIdError, ProducerIds};
 pub use record::{Committed, MAX_GROUP_BYTES};
 pub use serving::CommitInput;
