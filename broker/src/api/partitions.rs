@@ -6,6 +6,10 @@ use crate::storage::{AppendError, Marks, Partition, ReadError};
 use crate::types::TopicId;
 use kafka_protocol::ResponseError;
 use std::sync::Arc;
+use uuid::Uuid;
+
+/// The first version of Produce, and of Fetch, that names topics by id.
+pub(super) const IDS_SINCE: i16 = 13;
 
 /// How a request names a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +19,15 @@ pub(super) enum Named<'a> {
     Id(TopicId),
 }
 
-impl Named<'_> {
+impl<'a> Named<'a> {
+    /// By what Produce and Fetch name a topic in this version: both have nothing but ids from 13 on.
+    pub fn in_version(version: i16, name: &'a str, id: Uuid) -> Named<'a> {
+        match version < IDS_SINCE {
+            true => Named::Name(name),
+            false => Named::Id(TopicId(id)),
+        }
+    }
+
     /// The topic, if there is one, in the picture that was handed in.
     pub fn topic<'i>(&self, image: &'i ClusterImage) -> Result<&'i Arc<TopicImage>, ResponseError> {
         match self {

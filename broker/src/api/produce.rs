@@ -22,7 +22,6 @@ use super::partitions::Named;
 use super::verification::{self, Batch};
 use super::{batches, partitions, RequestContext};
 use crate::storage::{Acks, AppendError, AppendRequest, Appended, Partition, Ticket};
-use crate::types::TopicId;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::FutureExt;
@@ -50,9 +49,6 @@ const FIRST_WITH_ZSTD: i16 = 7;
 /// The first version that names leaders and their addresses.
 const FIRST_WITH_LEADERS: i16 = 10;
 
-/// The first version that names topics by id, and not by name.
-const BY_ID: i16 = 13;
-
 /// A request whose batches are queued, or in line.
 pub struct Pending {
     cx: RequestContext,
@@ -64,13 +60,6 @@ struct Topic {
     name: TopicName,
     id: Uuid,
     rows: Vec<Row>,
-}
-
-fn named(version: i16, name: &TopicName, id: Uuid) -> Named<'_> {
-    match version < BY_ID {
-        true => Named::Name(name),
-        false => Named::Id(TopicId(id)),
-    }
 }
 
 struct Row {
@@ -112,7 +101,7 @@ pub async fn start(cx: &RequestContext, req: ProduceRequest) -> Pending {
         let (name, id) = (topic.name, topic.topic_id);
         let rows = topic.partition_data.into_iter().map(|p| {
             let terms = terms.map(|acks| Terms { acks, txn_id: txn_id.clone() });
-            start_one(cx, named(cx.api_version, &name, id), p, terms)
+            start_one(cx, Named::in_version(cx.api_version, &name, id), p, terms)
         });
         let rows = join_all(rows).await;
         Topic { name, id, rows }
@@ -255,7 +244,7 @@ fn hinted(cx: &RequestContext, mut topics: Vec<TopicProduceResponse>) -> Produce
         cx.api_version >= FIRST_WITH_LEADERS && row.error_code == ResponseError::NotLeaderOrFollower.code()
     };
     for topic in &mut topics {
-        let named = named(cx.api_version, &topic.name, topic.topic_id);
+        let named = Named::in_version(cx.api_version, &topic.name, topic.topic_id);
         for row in topic.partition_responses.iter_mut().filter(is_moved) {
             if let Some((id, epoch)) = hints.leader(&named, row.index) {
                 row.current_leader = LeaderIdAndEpoch::default().with_leader_id(id).with_leader_epoch(epoch);

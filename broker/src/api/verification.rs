@@ -69,6 +69,16 @@ impl Unconfirmed {
         let same = (self.epoch, self.leader_epoch) == (first.epoch, first.leader_epoch);
         same && first.sequence < self.sequence && self.at.saturating_sub(first.at) < REMEMBERED
     }
+
+    /// Which batch keeps others out after the coordinator has answered this one, with an error or none; `before`: which one did.
+    fn after(self, before: Option<Unconfirmed>, error: Option<ResponseError>) -> Option<Unconfirmed> {
+        match error {
+            None => None,
+            // Nor are others of its epoch sent again, or of an older one.
+            Some(e) if is_final(e) => before.filter(|first| first.epoch > self.epoch),
+            Some(_) => Some(self),
+        }
+    }
 }
 
 impl Lines {
@@ -171,11 +181,7 @@ impl Verification<'_> {
         let said = peers.verify(self.txn_id, self.batch.producer, participant, version >= ADDS);
         let said = tokio::time::timeout(ANSWER, said).await;
         let said = said.unwrap_or(Err(ResponseError::NetworkException));
-        match said {
-            Ok(_) => *unconfirmed = None,
-            Err(e) if is_final(e) => drop(unconfirmed.take_if(|first| first.epoch <= this.epoch)),
-            Err(_) => *unconfirmed = Some(this),
-        }
+        *unconfirmed = this.after(*unconfirmed, said.err());
         said.map_err(|e| {
             let why = format!("the transaction's coordinator does not confirm it: {e}");
             Refusal::new(spell(e, version), why)
@@ -200,8 +206,8 @@ impl Verification<'_> {
     }
 }
 
-/// Whether the batch is refused for good, as are all others of its epoch. None of them is sent again, so there is nothing to wait
-/// for; and whoever comes later is to hear why.
+/// Whether the batch is refused for good, as are all others of its epoch: there is nothing to wait for, and who comes later is to
+/// hear why.
 fn is_final(error: ResponseError) -> bool {
     use ResponseError::*;
     matches!(error, InvalidProducerEpoch | ProducerFenced | InvalidProducerIdMapping)
@@ -271,6 +277,24 @@ mod tests {
         assert!(!bumped.comes_too_early(&first));
         let elsewhere = Unconfirmed { leader_epoch: Epoch(4), ..unconfirmed(6, 101) };
         assert!(!elsewhere.comes_too_early(&first));
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_for_good_keeps_nobody_out() {
+        let this = unconfirmed(5, 100);
+        let kept = |before, error| this.after(before, error).map(|first| (first.epoch, first.sequence));
+        assert_eq!(
+            kept(None, Some(ResponseError::CoordinatorLoadInProgress)),
+            Some((0, 5)),
+            "it comes again"
+        );
+        assert_eq!(kept(Some(unconfirmed(3, 90)), None), None, "it was confirmed");
+        for error in [ResponseError::InvalidProducerEpoch, ResponseError::ProducerFenced] {
+            assert_eq!(kept(None, Some(error)), None);
+            assert_eq!(kept(Some(unconfirmed(3, 90)), Some(error)), None, "its whole epoch is over");
+            let newer = Unconfirmed { epoch: 1, ..unconfirmed(0, 90) };
+            assert_eq!(kept(Some(newer), Some(error)), Some((1, 0)), "a later epoch's waits on");
+        }
     }
 
     #[tokio::test]

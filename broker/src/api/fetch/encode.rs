@@ -3,6 +3,7 @@
 //! The library copies byte strings into its buffer; here large records go out as the pieces that storage returned.
 //! The library still encodes each row, with empty records; their place is at the row's end, which is checked.
 
+use crate::api::partitions::IDS_SINCE;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, NodeEndpoint, PartitionData};
 use kafka_protocol::messages::FetchResponse;
@@ -10,8 +11,6 @@ use kafka_protocol::protocol::Encodable;
 
 /// The first version with compact lengths and tagged fields.
 const FLEXIBLE_SINCE: i16 = 12;
-/// The first version that names topics by id, and not by name.
-const IDS_SINCE: i16 = 13;
 /// The first version with the addresses of leaders, a tagged field of the body.
 const ENDPOINTS_SINCE: i16 = 16;
 /// The first version with an error code and a session id at the top.

@@ -3,7 +3,6 @@
 use crate::api::leaders::Hints;
 use crate::api::partitions::Named;
 use crate::api::RequestContext;
-use crate::types::TopicId;
 use kafka_protocol::messages::fetch_response::{LeaderIdAndEpoch, NodeEndpoint};
 use kafka_protocol::messages::FetchResponse;
 use kafka_protocol::ResponseError;
@@ -18,7 +17,7 @@ pub(super) fn added(cx: &RequestContext, mut response: FetchResponse) -> FetchRe
     }
     let mut hints = Hints::new(cx);
     for topic in &mut response.responses {
-        let named = Named::Id(TopicId(topic.topic_id));
+        let named = Named::in_version(cx.api_version, &topic.topic, topic.topic_id);
         for row in topic.partitions.iter_mut().filter(|row| is_moved(row.error_code)) {
             if let Some((id, epoch)) = hints.leader(&named, row.partition_index) {
                 row.current_leader = LeaderIdAndEpoch::default().with_leader_id(id).with_leader_epoch(epoch);

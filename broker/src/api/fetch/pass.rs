@@ -11,7 +11,7 @@ use crate::api::patience::SIDE_BY_SIDE;
 use crate::api::{batches, partitions, RequestContext};
 use crate::rt::Clock;
 use crate::storage::{Bound, Marks, Partition, ReadError, ReadRequest};
-use crate::types::{Epoch, Offset, TopicId};
+use crate::types::{Epoch, Offset};
 use bytes::Bytes;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use futures::FutureExt;
@@ -47,18 +47,11 @@ pub(super) struct Row {
 /// All partitions of the request, in its order.
 pub(super) fn find_all(cx: &RequestContext, req: &FetchRequest) -> Vec<Row> {
     let all = req.topics.iter().flat_map(|t| t.partitions.iter().map(move |p| (t, p)));
-    let find = |t, p| partitions::find_named(cx, &named(cx.api_version, t), p);
-    all.map(|(t, p)| Row { asked: p.clone(), partition: find(t, p.partition) }).collect()
-}
-
-/// The first version that names topics by id, and not by name.
-const BY_ID: i16 = 13;
-
-fn named(version: i16, topic: &FetchTopic) -> Named<'_> {
-    match version < BY_ID {
-        true => Named::Name(&topic.topic),
-        false => Named::Id(TopicId(topic.topic_id)),
-    }
+    let row = |(t, p): (&FetchTopic, &FetchPartition)| {
+        let topic = Named::in_version(cx.api_version, &t.topic, t.topic_id);
+        Row { asked: p.clone(), partition: partitions::find_named(cx, &topic, p.partition) }
+    };
+    all.map(row).collect()
 }
 
 /// What a pass brought.
